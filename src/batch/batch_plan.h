@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "batch/seq_span.h"
+
+namespace perigee::batch {
+
+// What the scheduler decided for one sequence in one step. Plain data: the same on every rank.
+struct PlannedSpan {
+  uint64_t request = 0;              // the scheduler's id of the sequence
+  std::vector<int32_t> tokens;       // the new rows' token ids, in order
+  int64_t prefix = 0;                // tokens of the sequence already computed
+  int32_t state_slot = 0;            // slot of the recurrent and conv states
+  bool fresh_state = false;          // first rows of a sequence: the slot must be zeroed before use
+  std::vector<int32_t> block_table;  // latent blocks that cover prefix + tokens
+  bool sample = false;               // the last row's logits choose the next token
+  bool prompt_logprobs = false;      // the log-probability of every row's successor is wanted
+  // Successors of the rows where they are known (prompt_logprobs): the token that follows row i. The last row
+  // of the last prompt chunk has none: then this is one shorter than tokens.
+  std::vector<int32_t> targets;
+};
+
+// One step: prefill or decode, never mixed. In a decode step every span has exactly one row.
+struct BatchPlan {
+  Phase phase = Phase::kPrefill;
+  std::vector<PlannedSpan> spans;
+
+  int64_t NumRows() const {
+    int64_t rows = 0;
+    for (const PlannedSpan& s : spans) rows += static_cast<int64_t>(s.tokens.size());
+    return rows;
+  }
+};
+
+}  // namespace perigee::batch

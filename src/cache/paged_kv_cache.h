@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/buffer.h"
+#include "tensor/cache_view.h"
+
+namespace perigee::cache {
+
+// Tokens per block of the latent pool: the chunk grid of KDA prefill, so that a block boundary is a state
+// boundary.
+inline constexpr int64_t kBlockTokens = 64;
+
+// Memory of the MLA latents of one rank: `layers` pools of `num_blocks` blocks each. Which block belongs to
+// whom is BlockAllocator's business. Blocks are handed out with stale contents: a record is written before it
+// is read.
+class PagedKvCache {
+ public:
+  PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width);
+
+  int64_t num_blocks() const { return num_blocks_; }
+  PagedKvView View(int64_t layer) const;
+  uint64_t Bytes() const { return memory_.bytes(); }
+
+ private:
+  int64_t layers_;
+  int64_t num_blocks_;
+  int64_t width_;
+  Buffer memory_;
+};
+
+}  // namespace perigee::cache

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/buffer.h"
+#include "tensor/cache_view.h"
+
+namespace perigee::cache {
+
+// Memory of the KDA states of one rank: `num_slots` slots, each holding the recurrent state and the conv tail
+// of every KDA layer. A slot must be zeroed when a sequence gets it (a freed slot keeps stale data).
+class RecurrentStatePool {
+ public:
+  RecurrentStatePool(int64_t layers, int64_t num_slots, int64_t recurrent_floats, int64_t conv_floats);
+
+  int64_t num_slots() const { return num_slots_; }
+  StateView View(int64_t layer) const;
+  void Zero(int64_t slot);
+  uint64_t Bytes() const { return recurrent_.bytes() + conv_.bytes(); }
+
+ private:
+  int64_t layers_;
+  int64_t num_slots_;
+  int64_t recurrent_floats_;
+  int64_t conv_floats_;
+  Buffer recurrent_;  // [layers, num_slots, recurrent_floats]
+  Buffer conv_;       // [layers, num_slots, conv_floats]
+};
+
+}  // namespace perigee::cache

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+namespace perigee {
+
+// One tensor as it lies in a mapped file. Valid as long as the Checkpoint it came from.
+struct StoredTensor {
+  std::string name;
+  std::string file;  // file name inside the folder, for messages
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;
+
+  int64_t NumElements() const;
+};
+
+// A safetensors file: 8-byte little-endian header length, JSON header, data. Parsing trusts nothing: the
+// length must fit the file, every entry needs a known dtype, a shape whose byte count equals its offsets,
+// offsets that lie in the data, do not overlap and leave no gap. `file` names the file in messages. Tensors
+// of a dtype we do not compute with (integers, FP8) are an error naming the tensor.
+StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> contents,
+                                                     const std::string& file);
+
+// A read-only mapping of a whole file.
+class MappedFile {
+ public:
+  static StatusOr<MappedFile> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  // Tells the kernel that these bytes will not be read again (weights that were packed): they stop counting
+  // as ours.
+  void Release(std::span<const std::byte> part) const;
+
+ private:
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::span<const std::byte> bytes_;
+};
+
+// All tensors of a model folder: model.safetensors.index.json with its shards, or one single *.safetensors
+// file. The index and the headers must agree: a tensor that the index places in another file, that no file
+// holds, or that two files hold is an error naming file and tensor. Immutable after Open; safe to read from
+// several threads.
+class Checkpoint {
+ public:
+  static StatusOr<Checkpoint> Open(const std::string& folder);
+  Checkpoint(Checkpoint&&) = default;
+  Checkpoint& operator=(Checkpoint&&) = default;
+
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  const StoredTensor* Find(const std::string& name) const;
+  // Sum of the tensors' bytes.
+  uint64_t TotalBytes() const;
+  // See MappedFile::Release.
+  void Release(const StoredTensor& tensor) const;
+
+ private:
+  Checkpoint() = default;
+  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, MappedFile> files_;
+};
+
+}  // namespace perigee

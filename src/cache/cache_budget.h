@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+namespace perigee::cache {
+
+// What caching costs on one rank, in bytes.
+struct CacheCosts {
+  uint64_t per_token = 0;     // latent records of all layers
+  uint64_t per_sequence = 0;  // recurrent states and conv tails of all layers
+};
+
+CacheCosts ComputeCacheCosts(int64_t kv_layers, int64_t kv_width, int64_t state_layers,
+                             int64_t recurrent_floats, int64_t conv_floats);
+
+// How many tokens the latent pool may hold, a multiple of kBlockTokens: what `bytes` hold beside the states
+// of `sequences`, at most sequences * context_length, and never less than one request of context_length
+// tokens needs. All arguments positive but `bytes`.
+int64_t PoolTokens(const CacheCosts& costs, uint64_t bytes, int64_t sequences, int64_t context_length);
+
+}  // namespace perigee::cache

@@ -1,0 +1,20 @@
+#include "cache/paged_kv_cache.h"
+
+#include "base/check.h"
+
+namespace perigee::cache {
+
+PagedKvCache::PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width)
+    : layers_(layers), num_blocks_(num_blocks), width_(width) {
+  PERIGEE_CHECK(layers >= 0 && num_blocks >= 0 && width >= 0);
+  memory_ = Buffer(static_cast<size_t>(layers * num_blocks * kBlockTokens * width) * sizeof(float));
+}
+
+PagedKvView PagedKvCache::View(int64_t layer) const {
+  PERIGEE_CHECK(layer >= 0 && layer < layers_);
+  return {.data = memory_.As<float>() + layer * num_blocks_ * kBlockTokens * width_,
+          .block_tokens = kBlockTokens,
+          .width = width_};
+}
+
+}  // namespace perigee::cache

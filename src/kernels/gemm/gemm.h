@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/context.h"
+#include "tensor/buffer.h"
+#include "tensor/dtype.h"
+#include "tensor/matrix.h"
+
+namespace perigee::kernels {
+
+// A matrix as it lies in a checkpoint (or a slice of one): row-major [rows = out, cols = in], not owned.
+struct StoredMatrix {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t row_stride = 0;  // elements
+
+  StoredMatrix Rows(int64_t begin, int64_t count) const;
+  StoredMatrix Cols(int64_t begin, int64_t count) const;
+};
+
+// A weight [out, in] in the order the kernels read it: panels of 16 outputs, each [in][16], so that outputs
+// are vector lanes and every output element is one chain of multiply-adds over ascending input index. BF16
+// stays BF16; F16 and F32 become F32. Owns its storage; immutable, so ranks and threads may share it.
+class PackedWeight {
+ public:
+  static constexpr int64_t kPanel = 16;
+
+  PackedWeight() = default;
+  // The pieces' rows one after another (fused projections). All have the same number of columns.
+  static PackedWeight Pack(std::span<const StoredMatrix> pieces);
+  static PackedWeight Pack(const StoredMatrix& matrix) { return Pack({&matrix, 1}); }
+  // The transpose of a matrix: [out = matrix.cols, in = matrix.rows].
+  static PackedWeight PackTransposed(const StoredMatrix& matrix);
+
+  int64_t out() const { return out_; }
+  int64_t in() const { return in_; }
+  bool is_bf16() const { return is_bf16_; }
+  int64_t panels() const { return (out_ + kPanel - 1) / kPanel; }
+  const uint16_t* Bf16Panel(int64_t panel) const { return data_.As<uint16_t>() + panel * in_ * kPanel; }
+  const float* F32Panel(int64_t panel) const { return data_.As<float>() + panel * in_ * kPanel; }
+  uint64_t Bytes() const { return data_.bytes(); }
+
+ private:
+  PackedWeight(int64_t out, int64_t in, bool is_bf16);
+  void Set(int64_t o, int64_t i, const StoredMatrix& from, int64_t r, int64_t c);
+
+  int64_t out_ = 0;
+  int64_t in_ = 0;
+  bool is_bf16_ = false;
+  Buffer data_;  // [panels][in][16], missing outputs of the last panel are zero
+};
+
+// y[r, o] = sum_i x[r, i] * weight[o, i], in ascending i. x [rows, in], y [rows, out]. The bits of an element
+// depend on its row of x and row of weight only.
+void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight, MatrixF y);
+
+// Number of parts in which a row-parallel product (o_proj, down_proj) is summed, whatever the rank count
+// (context parallelism: the parts are spread over ranks and must add up to the same bits).
+inline constexpr int64_t kSumParts = 8;
+
+// Bounds [0, ..., width] of the 8 parts of an inner size: bound p = floor(p * width / 8).
+std::vector<int64_t> SumPartBounds(int64_t width);
+
+// The same product summed in parts: part p is the chain over inputs [bounds[p], bounds[p + 1]), and the parts
+// are added in a binary tree of neighbours: ((p0 + p1) + (p2 + p3)) + ... bounds has a power of two of parts.
+void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight,
+                 std::span<const int64_t> bounds, MatrixF y);
+
+}  // namespace perigee::kernels

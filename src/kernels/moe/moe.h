@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/context.h"
+#include "kernels/gemm/gemm.h"
+#include "tensor/matrix.h"
+
+namespace perigee::kernels {
+
+struct RouterOptions {
+  int64_t top_k = 0;
+  bool renormalize = true;
+  float scaling_factor = 1;
+};
+
+// The chosen experts of every row, in ascending expert index.
+struct Routing {
+  int64_t top_k = 0;
+  std::vector<int32_t> experts;  // [rows, top_k]
+  std::vector<float> weights;    // [rows, top_k]
+};
+
+// kimi-linear specification 3.6: s = sigmoid(logits); the top_k largest s + bias are chosen (ties to the
+// lower index); weights are the chosen s without the bias, divided by (their sum + 1e-20) if renormalize,
+// times scaling_factor. The sum runs over ascending expert index. logits [rows, experts], bias [experts].
+Routing RouteTopK(const KernelContext& context, ConstMatrixF logits, std::span<const float> bias,
+                  const RouterOptions& options);
+
+// A gated MLP: down(silu(gate(x)) * up(x)).
+struct MlpWeights {
+  PackedWeight gate_up;         // [2 * width, hidden]: gate rows, then up rows
+  PackedWeight down;            // [hidden, width]
+  std::vector<int64_t> bounds;  // parts in which the down product is summed, over this rank's width
+};
+
+// y = MLP(x), the down product in parts. x, y [rows, hidden].
+void GatedMlp(const KernelContext& context, const MlpWeights& weights, ConstMatrixF x, MatrixF y);
+
+struct MoeWeights {
+  std::vector<MlpWeights> experts;  // all with the same width and part count
+  MlpWeights shared;                // width 0: none
+};
+
+// y = sum over the chosen experts of weight * MLP_e(x), + MLP_shared(x). Summed in parts: inside part p the
+// chosen experts in ascending index (their weight applied to the activation), then the shared expert; parts
+// in a binary tree.
+void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
+                ConstMatrixF x, MatrixF y);
+
+}  // namespace perigee::kernels

@@ -1,0 +1,87 @@
+#include "kernels/gemm/gemm.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "base/math.h"
+
+namespace perigee::kernels {
+namespace {
+
+float Widen(const StoredMatrix& m, int64_t index) {
+  switch (m.dtype) {
+    case DType::kF32:
+      return static_cast<const float*>(m.data)[index];
+    case DType::kF16:
+      return HalfToFloat(static_cast<const uint16_t*>(m.data)[index]);
+    case DType::kBF16:
+      return BFloat16ToFloat(static_cast<const uint16_t*>(m.data)[index]);
+  }
+  return 0;
+}
+
+const void* Offset(const StoredMatrix& m, int64_t elements) {
+  return static_cast<const std::byte*>(m.data) + elements * DTypeBytes(m.dtype);
+}
+
+}  // namespace
+
+StoredMatrix StoredMatrix::Rows(int64_t begin, int64_t count) const {
+  PERIGEE_CHECK(begin >= 0 && count >= 0 && begin + count <= rows);
+  return {Offset(*this, begin * row_stride), dtype, count, cols, row_stride};
+}
+
+StoredMatrix StoredMatrix::Cols(int64_t begin, int64_t count) const {
+  PERIGEE_CHECK(begin >= 0 && count >= 0 && begin + count <= cols);
+  return {Offset(*this, begin), dtype, rows, count, row_stride};
+}
+
+PackedWeight::PackedWeight(int64_t out, int64_t in, bool is_bf16) : out_(out), in_(in), is_bf16_(is_bf16) {
+  const int64_t elements = panels() * in * kPanel;
+  data_ = Buffer(static_cast<size_t>(elements * (is_bf16 ? 2 : 4)));
+}
+
+void PackedWeight::Set(int64_t o, int64_t i, const StoredMatrix& from, int64_t r, int64_t c) {
+  const int64_t to = ((o / kPanel) * in_ + i) * kPanel + o % kPanel;
+  const int64_t index = r * from.row_stride + c;
+  if (is_bf16_) {
+    data_.As<uint16_t>()[to] = static_cast<const uint16_t*>(from.data)[index];
+  } else {
+    data_.As<float>()[to] = Widen(from, index);
+  }
+}
+
+PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces) {
+  PERIGEE_CHECK(!pieces.empty());
+  int64_t out = 0;
+  bool all_bf16 = true;
+  for (const StoredMatrix& m : pieces) {
+    PERIGEE_CHECK(m.cols == pieces[0].cols);
+    out += m.rows;
+    all_bf16 = all_bf16 && m.dtype == DType::kBF16;
+  }
+  PackedWeight w(out, pieces[0].cols, all_bf16);
+  int64_t o = 0;
+  for (const StoredMatrix& m : pieces) {
+    for (int64_t r = 0; r < m.rows; ++r, ++o) {
+      for (int64_t c = 0; c < m.cols; ++c) w.Set(o, c, m, r, c);
+    }
+  }
+  return w;
+}
+
+PackedWeight PackedWeight::PackTransposed(const StoredMatrix& matrix) {
+  PackedWeight w(matrix.cols, matrix.rows, matrix.dtype == DType::kBF16);
+  for (int64_t r = 0; r < matrix.rows; ++r) {
+    for (int64_t c = 0; c < matrix.cols; ++c) w.Set(c, r, matrix, r, c);
+  }
+  return w;
+}
+
+std::vector<int64_t> SumPartBounds(int64_t width) {
+  std::vector<int64_t> bounds;
+  for (int64_t p = 0; p <= kSumParts; ++p) bounds.push_back(PartBegin(p, width, kSumParts));
+  return bounds;
+}
+
+}  // namespace perigee::kernels

@@ -65,9 +65,16 @@ class Checkpoint {
   uint64_t TotalBytes() const;
   // See MappedFile::Release.
   void Release(const StoredTensor& tensor) const;
+  // The path that says which tensors there are, for messages: the index, or the one file.
+  const std::string& source() const { return source_; }
 
  private:
   Checkpoint() = default;
+  // Parses `mapped`, checks its tensors against the index (when there is one) and takes all in.
+  Status AddFile(const std::string& file, const std::string& path, MappedFile mapped,
+                 const std::map<std::string, std::string>* index);
+
+  std::string source_;
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, MappedFile> files_;
 };

@@ -1,0 +1,298 @@
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "cli/http_client.h"
+#include "text/tokenizer.h"
+
+namespace perigee::cli {
+namespace {
+
+// No count on the command line is meant to exceed this; it keeps sums of counts far from overflow.
+constexpr int64_t kMaxCount = 1'000'000'000;
+
+// Stores a value; returns what would be accepted when it is not, else nothing.
+using Store = std::function<std::string(const std::string&)>;
+
+CLI::Option* AddValue(CLI::App& app, const std::string& names, const std::string& placeholder,
+                      const std::string& help, Store store) {
+  const std::string flag = names.substr(0, names.find(','));
+  return app
+      .add_option_function<std::string>(
+          names,
+          [flag, store = std::move(store)](const std::string& value) {
+            const std::string accepted = store(value);
+            if (!accepted.empty()) {
+              throw CLI::ValidationError(
+                  StrCat(flag, " ", Quoted(value), " is not accepted; accepted: ", accepted));
+            }
+          },
+          help)
+      ->type_name(placeholder);
+}
+
+template <typename T>
+CLI::Option* AddInteger(CLI::App& app, const std::string& names, const std::string& help, int64_t low,
+                        int64_t high, T* target) {
+  return AddValue(app, names, "N", help, [=](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+      return StrCat("an integer from ", low, " to ", high);
+    }
+    *target = static_cast<T>(value);
+    return "";
+  });
+}
+
+CLI::Option* AddText(CLI::App& app, const std::string& names, const std::string& placeholder,
+                     const std::string& help, std::string* target) {
+  return AddValue(app, names, placeholder, help, [=](const std::string& text) -> std::string {
+    if (text.empty()) return "a text that is not empty";
+    *target = text;
+    return "";
+  });
+}
+
+CLI::Option* AddPrompt(CLI::App& app, const std::string& names, const std::string& help, bool may_be_empty,
+                       std::optional<std::string>* target) {
+  return AddValue(app, names, "TEXT", help, [=](const std::string& text) -> std::string {
+    if (text.empty() && !may_be_empty) return "a text that is not empty";
+    if (!text::IsValidUtf8(text)) return "valid UTF-8";
+    *target = text;
+    return "";
+  });
+}
+
+void AddModelFlags(CLI::App& app, ModelFlags* flags) {
+  engine::EngineConfig* engine = &flags->engine;
+  AddText(app, "--model-path", "DIR", "HuggingFace model folder; without it the bundled model",
+          &engine->model_path);
+  AddInteger(app, "--context-length", "Most tokens of one request, prompt and answer", 1, kMaxCount,
+             &engine->context_length);
+  AddInteger(app, "--max-running-requests", "Most requests that run at the same time", 1, 65536,
+             &engine->max_running_requests);
+  AddInteger(app, "--max-total-tokens", "Tokens that the latent cache holds", 1, kMaxCount,
+             &engine->max_total_tokens);
+  AddInteger(app, "--chunked-prefill-size", "Prompt tokens computed in one step", 1, kMaxCount,
+             &engine->chunked_prefill_size);
+  AddInteger(app, "--threads", "Compute threads", 1, 1024, &engine->threads);
+  AddInteger(app, "--seed", "Seed of requests that bring none", 0, INT64_MAX, &engine->seed);
+  AddValue(app, "--tp,--tp-size,--tensor-parallel-size", "N", "Ranks that share the model; 1 only",
+           [](const std::string& text) -> std::string { return text == "1" ? "" : "1"; });
+  AddValue(app, "--log-level", "LEVEL", "debug, info, warning, error or off",
+           [flags](const std::string& text) -> std::string {
+             const StatusOr<LogLevel> level = ParseLogLevel(text);
+             if (!level.ok()) return "debug, info, warning, error, off";
+             flags->log_level = *level;
+             return "";
+           });
+  app.add_flag("--trust-remote-code", flags->trust_remote_code,
+               "Accepted and without effect: code of a model folder never runs");
+}
+
+void AddServe(CLI::App& root, ServeFlags* flags) {
+  CLI::App& app = *root.add_subcommand("serve", "Serve a model over HTTP");
+  flags->model.log_level = LogLevel::kInfo;
+  AddModelFlags(app, &flags->model);
+  AddText(app, "--host", "HOST", "Address to listen on (127.0.0.1)", &flags->host);
+  AddInteger(app, "--port", "Port to listen on (30000); 0 takes a free one", 0, 65535, &flags->port);
+  AddText(app, "--served-model-name", "NAME", "Name in /v1/models (the folder's name)",
+          &flags->served_model_name);
+  app.add_flag("--strict-template", flags->model.strict_template,
+               "Refuse a model whose chat template says what is not rendered here");
+}
+
+void AddGenerate(CLI::App& root, GenerateFlags* flags) {
+  CLI::App& app = *root.add_subcommand("generate", "Answer one prompt on the terminal");
+  AddModelFlags(app, &flags->model);
+  AddPrompt(app, "--prompt", "Raw prompt: names of special tokens become their ids", false, &flags->prompt);
+  AddPrompt(app, "--chat", "One user message in the model's chat format", true, &flags->chat);
+  AddValue(app, "--max-tokens", "N", "Most tokens of the answer (256)",
+           [flags](const std::string& text) -> std::string {
+             int64_t value = 0;
+             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+             if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMaxCount) {
+               return StrCat("an integer from 1 to ", kMaxCount);
+             }
+             flags->max_tokens = value;
+             return "";
+           });
+  AddValue(
+      app, "--temperature", "X", "Sampling temperature; 0 takes the most probable token (0)",
+      [flags](const std::string& text) -> std::string {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0) {
+          return "a number of at least 0";
+        }
+        flags->temperature = value;
+        return "";
+      });
+  app.add_flag("--strict-template", flags->model.strict_template,
+               "Refuse a model whose chat template says what is not rendered here");
+}
+
+void AddScore(CLI::App& root, ScoreFlags* flags) {
+  CLI::App& app = *root.add_subcommand("score", "Log-probabilities of given texts or token ids");
+  AddModelFlags(app, &flags->model);
+  AddText(app, "--input", "FILE", R"(JSON: {"cases": [{"ids": [...]} or {"text": "..."}]})", &flags->input);
+  AddText(app, "--output", "FILE", "Where to write the cases with their results (standard output)",
+          &flags->output);
+}
+
+void AddEval(CLI::App& group, EvalFlags* flags, const std::string& name, const std::string& help) {
+  CLI::App& app = *group.add_subcommand(name, help);
+  AddValue(app, "--base-url", "URL", "Server to ask: http://HOST[:PORT]",
+           [flags](const std::string& text) -> std::string {
+             if (!ParseHttpUrl(text)) return "http://HOST[:PORT][/PREFIX]";
+             flags->base_url = text;
+             return "";
+           });
+  AddText(app, "--data", "FILE", "Questions, one JSON object a line", &flags->data);
+  AddInteger(app, "--num-questions", "Most questions to ask", 1, kMaxCount, &flags->num_questions);
+  AddInteger(app, "--parallel", "Requests in flight (32)", 1, 1024, &flags->parallel);
+  AddInteger(app, "--max-new-tokens", "Most tokens of an answer (512)", 1, kMaxCount, &flags->max_new_tokens);
+  AddInteger(app, "--timeout", "Seconds that one request may take (600)", 1, 86400, &flags->timeout_seconds);
+  AddText(app, "--output", "FILE", "Where to write every answer, one JSON object a line", &flags->output);
+  if (flags->kind == EvalKind::kGsm8k) {
+    AddInteger(app, "--num-shots", "Examples before each question: the first lines of the data (5)", 0, 1000,
+               &flags->num_shots);
+  }
+}
+
+std::string NamesOfOptions(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    names.push_back(option->get_positional() ? option->get_name(true) : option->get_name());
+  }
+  return StrJoin(names, ", ");
+}
+
+std::string NamesOfCommands(CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return StrJoin(names, ", ");
+}
+
+// The application with all its flags, and the structs they fill.
+struct Grammar {
+  CLI::App app{"perigee serves Kimi-Linear models", "perigee"};
+  ServeFlags serve;
+  GenerateFlags generate;
+  ScoreFlags score;
+  EvalFlags gsm8k{.kind = EvalKind::kGsm8k, .num_questions = 200};
+  EvalFlags needle{.kind = EvalKind::kNeedle};
+  EvalFlags chat{.kind = EvalKind::kChat};
+  InspectFlags inspect;
+
+  Grammar() {
+    app.set_version_flag("--version", std::string("perigee ") + PERIGEE_VERSION, "Print the version");
+    AddServe(app, &serve);
+    AddGenerate(app, &generate);
+    AddScore(app, &score);
+    CLI::App* eval = app.add_subcommand("eval", "Score a running server on a data set");
+    AddEval(*eval, &gsm8k, "gsm8k", "Word problems, few-shot, last number counts");
+    AddEval(*eval, &needle, "needle", "Chats whose answer is given word for word");
+    AddEval(*eval, &chat, "chat", "Raw prompts whose answer is given to the character");
+    CLI::App* show = app.add_subcommand("inspect", "Layers, parameters and memory of a model");
+    AddText(*show, "folder", "DIR", "Model folder", &inspect.folder);
+    AddText(*show, "--shape", "NAME", "A known shape instead of a folder", &inspect.shape);
+    LeaveExtrasToUs(app);
+  }
+
+  // Unknown arguments are reported by CheckExtras, which can say what would be accepted.
+  static void LeaveExtrasToUs(CLI::App& each) {
+    each.allow_extras();
+    each.set_help_flag("-h,--help", "Print this help");
+    for (CLI::App* sub : each.get_subcommands({})) LeaveExtrasToUs(*sub);
+  }
+};
+
+// The selected command, innermost.
+CLI::App& Selected(CLI::App& app) {
+  CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
+Status CheckExtras(CLI::App& app) {
+  for (CLI::App* at = &app;; at = at->get_subcommands().front()) {
+    const std::vector<std::string> extras = at->remaining();
+    const bool is_group = !at->get_subcommands({}).empty();
+    if (!extras.empty()) {
+      const std::string& first = extras.front();
+      if (is_group && first.substr(0, 1) != "-") {
+        return InvalidArgument(
+            StrCat("unknown command ", Quoted(first), "; accepted: ", NamesOfCommands(*at)));
+      }
+      return InvalidArgument(StrCat("unknown argument ", Quoted(first), " of ", at->get_name(),
+                                    "; accepted: ", NamesOfOptions(*at)));
+    }
+    if (at->get_subcommands().empty()) {
+      if (!is_group) return Status::Ok();
+      return InvalidArgument(StrCat(at->get_name(), " needs a command; accepted: ", NamesOfCommands(*at)));
+    }
+  }
+}
+
+StatusOr<Command> CheckEval(const EvalFlags& flags) {
+  if (flags.base_url.empty()) return InvalidArgument("--base-url is required; accepted: http://HOST[:PORT]");
+  if (flags.data.empty()) return InvalidArgument("--data is required; accepted: a file of JSON lines");
+  return Command(flags);
+}
+
+// What flags demand of each other.
+StatusOr<Command> CheckCommand(Grammar& grammar) {
+  const CLI::App& selected = Selected(grammar.app);
+  const std::string name = selected.get_name();
+  if (name == "serve") return Command(std::move(grammar.serve));
+  if (name == "generate") {
+    if (grammar.generate.prompt.has_value() == grammar.generate.chat.has_value()) {
+      return InvalidArgument("generate needs exactly one of --prompt TEXT and --chat TEXT");
+    }
+    return Command(std::move(grammar.generate));
+  }
+  if (name == "score") {
+    if (grammar.score.input.empty()) return InvalidArgument("--input is required; accepted: a JSON file");
+    return Command(std::move(grammar.score));
+  }
+  if (name == "inspect") {
+    if (grammar.inspect.folder.empty() == grammar.inspect.shape.empty()) {
+      return InvalidArgument("inspect needs exactly one of a model folder and --shape NAME");
+    }
+    return Command(std::move(grammar.inspect));
+  }
+  if (name == "gsm8k") return CheckEval(grammar.gsm8k);
+  if (name == "needle") return CheckEval(grammar.needle);
+  return CheckEval(grammar.chat);
+}
+
+}  // namespace
+
+StatusOr<Command> ParseCommandLine(std::span<const char* const> args) {
+  Grammar grammar;
+  // CLI11 takes the arguments from the back.
+  std::vector<std::string> reversed(args.rbegin(), args.rend());
+  try {
+    grammar.app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    return Command(ShowText{grammar.app.help()});
+  } catch (const CLI::CallForVersion& version) {
+    return Command(ShowText{StrCat(version.what(), "\n")});
+  } catch (const CLI::ParseError& error) {
+    return InvalidArgument(error.what());
+  }
+  PERIGEE_RETURN_IF_ERROR(CheckExtras(grammar.app));
+  return CheckCommand(grammar);
+}
+
+}  // namespace perigee::cli

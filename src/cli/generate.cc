@@ -1,0 +1,78 @@
+#include "cli/generate.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "base/queue.h"
+#include "base/strings.h"
+#include "cli/launch.h"
+#include "cli/signals.h"
+#include "text/chat_template.h"
+#include "text/detokenizer.h"
+
+namespace perigee::cli {
+namespace {
+
+constexpr int64_t kDefaultMaxTokens = 256;
+
+StatusOr<std::vector<text::TokenId>> EncodePrompt(const GenerateFlags& flags,
+                                                  const text::Tokenizer& tokenizer) {
+  if (flags.prompt) return tokenizer.Encode(*flags.prompt, text::Tokenizer::Specials::kRecognise);
+  PERIGEE_ASSIGN_OR_RETURN(const text::ChatTemplate chat, text::ChatTemplate::Create(tokenizer));
+  text::ChatPrompt prompt;
+  prompt.messages.push_back({.role = "user", .content = *flags.chat});
+  return chat.Encode(prompt);
+}
+
+void Show(const std::string& piece) {
+  std::fwrite(piece.data(), 1, piece.size(), stdout);
+  std::fflush(stdout);
+}
+
+// Prints deliveries until the last one.
+Status Stream(const text::Tokenizer& tokenizer, BlockingQueue<engine::Output>& outputs) {
+  text::IncrementalDetokenizer detokenizer(tokenizer, /*skip_special_tokens=*/true);
+  for (;;) {
+    const engine::Output output = std::move(*outputs.Pop());
+    for (size_t i = 0; i < output.tokens.size(); ++i) {
+      const bool is_stop = output.stop_token.has_value() && i + 1 == output.tokens.size();
+      if (!is_stop) Show(detokenizer.Push(output.tokens[i].id));
+    }
+    if (output.finish == engine::FinishReason::kNone) continue;
+    Show(detokenizer.Flush() + "\n");
+    if (output.finish == engine::FinishReason::kError) return output.status;
+    if (output.finish == engine::FinishReason::kCancelled) return Cancelled("interrupted");
+    return Status::Ok();
+  }
+}
+
+}  // namespace
+
+Status RunGenerate(GenerateFlags flags) {
+  SignalWatcher signals;
+  PERIGEE_RETURN_IF_ERROR(PrepareModel(&flags.model));
+  PERIGEE_RETURN_IF_ERROR(CheckTemplate(flags.model));
+  PERIGEE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(flags.model));
+  engine::Request request;
+  PERIGEE_ASSIGN_OR_RETURN(request.prompt, EncodePrompt(flags, *model.tokenizer));
+  request.sampling.temperature = static_cast<float>(flags.temperature);
+  const int64_t room =
+      model.engine->model_info().context_length - static_cast<int64_t>(request.prompt.size());
+  request.sampling.max_new_tokens =
+      flags.max_tokens.value_or(std::clamp<int64_t>(room, 1, kDefaultMaxTokens));
+
+  BlockingQueue<engine::Output> outputs;
+  PERIGEE_ASSIGN_OR_RETURN(const engine::RequestId id,
+                           model.engine->Submit(std::move(request), [&outputs](engine::Output output) {
+                             outputs.Push(std::move(output));
+                           }));
+  engine::Engine* engine = model.engine.get();
+  signals.Arm([engine, id] { engine->Cancel(id); });
+  const Status status = Stream(*model.tokenizer, outputs);
+  signals.Arm(nullptr);
+  return status;
+}
+
+}  // namespace perigee::cli

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/checkpoint_check.h"
 
 namespace perigee::model {
 
@@ -38,7 +39,8 @@ struct KimiLinearConfig {
   double routed_scaling_factor = 1;
   bool moe_renormalize = true;
 
-  std::vector<int32_t> eos_token_ids;  // of this file alone
+  // Of this file alone; may be empty, and an id beyond vocab_size never ends anything.
+  std::vector<int32_t> eos_token_ids;
   int32_t bos_token_id = -1;
   int32_t pad_token_id = -1;
 
@@ -49,20 +51,23 @@ struct KimiLinearConfig {
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   int64_t NumKdaLayers() const;
   int64_t NumMlaLayers() const;
+  int64_t NumMoeLayers() const;
 };
 
 // `where` names the file in errors, which read "DIR/config.json: key: what is wrong, what is accepted".
 StatusOr<KimiLinearConfig> ParseKimiLinearConfig(std::string_view json, const std::string& where);
+// The same for folder/config.json.
+StatusOr<KimiLinearConfig> ReadKimiLinearConfig(const std::string& folder);
+
+// The end-of-sequence ids of generation_config.json (one or a list): none when the file or the key is absent.
+StatusOr<std::vector<int32_t>> ParseGenerationStopIds(std::string_view json, const std::string& where);
+StatusOr<std::vector<int32_t>> ReadGenerationStopIds(const std::string& folder);
 
 // The published configuration of a named shape ("kimi-linear-48b"), for planning without weights. Unknown
 // names list the known ones.
 StatusOr<KimiLinearConfig> NamedShape(std::string_view name);
 
-// A tensor that the model needs: exact name and shape ([out, in]).
-struct ExpectedTensor {
-  std::string name;
-  std::vector<int64_t> shape;
-};
+// Every tensor that the model needs, in no particular order of use.
 std::vector<ExpectedTensor> ExpectedTensors(const KimiLinearConfig& config);
 
 // Sizes that follow from the configuration alone.

@@ -1,0 +1,48 @@
+#include "scheduler/chunking.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace perigee::scheduler {
+namespace {
+
+// The lengths into which a prompt is cut when every step has room for `chunk_size` rows.
+std::vector<int64_t> Pieces(int64_t prompt, int64_t chunk_size) {
+  std::vector<int64_t> pieces;
+  for (int64_t computed = 0; computed < prompt;) {
+    pieces.push_back(ChunkRows(computed, prompt, chunk_size, CutGrid(chunk_size)));
+    if (pieces.back() == 0) break;
+    computed += pieces.back();
+  }
+  return pieces;
+}
+
+TEST(ChunkingTest, PiecesOfEverySizeCoverThePrompt) {
+  EXPECT_EQ(Pieces(3, 1), (std::vector<int64_t>{1, 1, 1}));
+  EXPECT_EQ(Pieces(7, 3), (std::vector<int64_t>{3, 3, 1}));
+  EXPECT_EQ(Pieces(129, 64), (std::vector<int64_t>{64, 64, 1}));
+  EXPECT_EQ(Pieces(250, 100), (std::vector<int64_t>{100, 100, 50}));
+  EXPECT_EQ(Pieces(2049, 2048), (std::vector<int64_t>{2048, 1}));
+  EXPECT_EQ(Pieces(2048, 2048), (std::vector<int64_t>{2048}));
+}
+
+TEST(ChunkingTest, MultiplesOf64CutOnTheGridOf64) {
+  const int64_t grid = CutGrid(2048);
+  EXPECT_EQ(grid, 64);
+  EXPECT_EQ(ChunkRows(0, 5000, 1000, grid), 960);
+  EXPECT_EQ(ChunkRows(960, 5000, 100, grid), 64);
+  EXPECT_EQ(ChunkRows(960, 5000, 63, grid), 0);
+  EXPECT_EQ(ChunkRows(4992, 5000, 63, grid), 8);
+}
+
+TEST(ChunkingTest, OtherSizesAreTakenWholeOrNotAtAll) {
+  EXPECT_EQ(CutGrid(100), 100);
+  EXPECT_EQ(CutGrid(3), 3);
+  EXPECT_EQ(ChunkRows(100, 300, 99, 100), 0);
+  EXPECT_EQ(ChunkRows(200, 299, 99, 100), 99);
+}
+
+}  // namespace
+}  // namespace perigee::scheduler

@@ -1,6 +1,7 @@
 #include "kernels/context.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/check.h"
 #include "base/math.h"
@@ -52,6 +53,19 @@ Workspace::Scope::~Scope() {
   }
   workspace_.current_ = block_;
   if (block_ < workspace_.blocks_.size()) workspace_.blocks_[block_].used = used_;
+}
+
+void ForTasks(const KernelContext& context, int64_t tasks, int64_t scratch_floats,
+              const std::function<void(int64_t, float*)>& body) {
+  const int64_t slots = std::min<int64_t>(tasks, context.pool->size());
+  if (slots <= 0) return;
+  const Workspace::Scope scope(*context.workspace);
+  const int64_t stride = AlignUp<int64_t>(scratch_floats, 16);
+  float* memory = context.workspace->Floats(slots * stride);
+  std::atomic<int64_t> next{0};
+  context.pool->ParallelFor(slots, [&](int64_t slot) {
+    for (int64_t t = next.fetch_add(1); t < tasks; t = next.fetch_add(1)) body(t, memory + slot * stride);
+  });
 }
 
 }  // namespace perigee::kernels

@@ -111,6 +111,18 @@ HWY_INLINE Lanes16 LoadUpTo16(const float* HWY_RESTRICT p, size_t n) {
   return out;
 }
 
+// The first min(n, 16) lanes of x, the others `rest`.
+HWY_INLINE Lanes16 FirstLanes16(const Lanes16& x, size_t n, const Lanes16& rest) {
+  if (HWY_LIKELY(n >= 16)) return x;
+  Lanes16 out;
+  for (size_t k = 0; k < kVecsPer16; ++k) {
+    const size_t begin = HWY_MIN(n, k * kVecLanes);
+    const auto inside = hn::FirstN(D(), HWY_MIN(n - begin, kVecLanes));
+    out.v[k] = hn::IfThenElse(inside, x.v[k], rest.v[k]);
+  }
+  return out;
+}
+
 HWY_INLINE void Store16(const Lanes16& x, float* HWY_RESTRICT p) {
   for (size_t k = 0; k < kVecsPer16; ++k) hn::StoreU(x.v[k], D(), p + k * kVecLanes);
 }

@@ -74,19 +74,10 @@ void ForBlocks(const KernelContext& context, const PackedWeight& weight, int64_t
   // A product of few rows is cut finer only when there is enough of it to share.
   if (rows * weight.in() * weight.out() < (int64_t{1} << 15)) group = std::max<int64_t>(weight.panels(), 1);
   const int64_t groups = CeilDiv(weight.panels(), group);
-  const int64_t tasks = row_blocks * groups;
-  const int64_t slots = std::min<int64_t>(tasks, context.pool->size());
-  const Workspace::Scope scope(*context.workspace);
-  const int64_t scratch = AlignUp<int64_t>(scratch_floats * group, 16);
-  float* memory = context.workspace->Floats(slots * scratch);
-  // One scratch area per runner: tasks are dealt out in `slots` runs of consecutive blocks.
-  context.pool->ParallelFor(slots, [&](int64_t slot) {
-    for (int64_t t = PartBegin(slot, tasks, slots); t < PartBegin(slot + 1, tasks, slots); ++t) {
-      const int64_t row = (t % row_blocks) * kRowBlock;
-      const int64_t panel = (t / row_blocks) * group;
-      body(row, std::min(kRowBlock, rows - row), panel, std::min(panel + group, weight.panels()),
-           memory + slot * scratch);
-    }
+  ForTasks(context, row_blocks * groups, scratch_floats * group, [&](int64_t task, float* scratch) {
+    const int64_t row = (task % row_blocks) * kRowBlock;
+    const int64_t panel = (task / row_blocks) * group;
+    body(row, std::min(kRowBlock, rows - row), panel, std::min(panel + group, weight.panels()), scratch);
   });
 }
 

@@ -27,6 +27,22 @@ struct PanelMatrix {
   int64_t row_stride;
 };
 
+// Where the rows of C lie: evenly spaced, or by index (rows of a batch that belong together but are not
+// neighbours).
+struct StridedRows {
+  float* data;
+  int64_t stride;
+  float* Row(int64_t r) const { return data + r * stride; }
+  StridedRows From(int64_t row, int64_t col) const { return {data + row * stride + col, stride}; }
+};
+struct IndexedRows {
+  float* data;
+  int64_t stride;
+  const int32_t* index;
+  float* Row(int64_t r) const { return data + index[r] * stride; }
+  IndexedRows From(int64_t row, int64_t col) const { return {data + col, stride, index + row}; }
+};
+
 struct TileShape {
   using D = hn::CappedTag<float, 16>;
   static constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
@@ -50,9 +66,9 @@ HWY_INLINE hn::Vec<D> LoadB(D d, const uint16_t* p) {
 
 // One register tile: C[m, 0..16 kNP) = (kAccumulate ? C : 0) + sum over ascending k of A[m, k] B[k, .].
 // Every element is one chain of multiply-adds, whatever kMR and kNP.
-template <int kMR, int kNP, bool kAccumulate, typename TB>
+template <int kMR, int kNP, bool kAccumulate, typename TB, typename TC>
 HWY_INLINE void RegisterTile(const float* HWY_RESTRICT a, int64_t a_stride, const PanelMatrix<TB> b,
-                             int64_t depth, float* HWY_RESTRICT c, int64_t c_stride) {
+                             int64_t depth, const TC c) {
   const TileShape::D d;
   constexpr int kNV = kNP * TileShape::kVecsPerPanel;
   constexpr int kVP = TileShape::kVecsPerPanel;
@@ -61,7 +77,7 @@ HWY_INLINE void RegisterTile(const float* HWY_RESTRICT a, int64_t a_stride, cons
   for (int m = 0; m < kMR; ++m) {
 #pragma GCC unroll 16
     for (int n = 0; n < kNV; ++n) {
-      acc[m][n] = kAccumulate ? hn::LoadU(d, c + m * c_stride + n * TileShape::kLanes) : hn::Zero(d);
+      acc[m][n] = kAccumulate ? hn::LoadU(d, c.Row(m) + n * TileShape::kLanes) : hn::Zero(d);
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
@@ -81,69 +97,75 @@ HWY_INLINE void RegisterTile(const float* HWY_RESTRICT a, int64_t a_stride, cons
 #pragma GCC unroll 16
   for (int m = 0; m < kMR; ++m) {
 #pragma GCC unroll 16
-    for (int n = 0; n < kNV; ++n) hn::StoreU(acc[m][n], d, c + m * c_stride + n * TileShape::kLanes);
+    for (int n = 0; n < kNV; ++n) hn::StoreU(acc[m][n], d, c.Row(m) + n * TileShape::kLanes);
   }
 }
 
 // RegisterTile for the last panels, of which only `cols` columns exist in C.
-template <int kMR, int kNP, bool kAccumulate, typename TB>
-HWY_INLINE void EdgeTile(const float* a, int64_t a_stride, const PanelMatrix<TB> b, int64_t depth, float* c,
-                         int64_t c_stride, int64_t cols) {
+template <int kMR, int kNP, bool kAccumulate, typename TB, typename TC>
+HWY_INLINE void EdgeTile(const float* a, int64_t a_stride, const PanelMatrix<TB> b, int64_t depth, const TC c,
+                         int64_t cols) {
   constexpr int64_t kWidth = kNP * 16;
   if (cols >= kWidth) {
-    RegisterTile<kMR, kNP, kAccumulate>(a, a_stride, b, depth, c, c_stride);
+    RegisterTile<kMR, kNP, kAccumulate>(a, a_stride, b, depth, c);
     return;
   }
   HWY_ALIGN float whole[kMR * kWidth] = {};
-  for (int m = 0; kAccumulate && m < kMR; ++m) std::copy_n(c + m * c_stride, cols, whole + m * kWidth);
-  RegisterTile<kMR, kNP, kAccumulate>(a, a_stride, b, depth, whole, kWidth);
-  for (int m = 0; m < kMR; ++m) std::copy_n(whole + m * kWidth, cols, c + m * c_stride);
+  for (int m = 0; kAccumulate && m < kMR; ++m) std::copy_n(c.Row(m), cols, whole + m * kWidth);
+  RegisterTile<kMR, kNP, kAccumulate>(a, a_stride, b, depth, StridedRows{whole, kWidth});
+  for (int m = 0; m < kMR; ++m) std::copy_n(whole + m * kWidth, cols, c.Row(m));
 }
 
 // The last `rows` < kMax rows of a block: finds the tile of exactly that height.
-template <int kMax, int kNP, bool kAccumulate, typename TB>
+template <int kMax, int kNP, bool kAccumulate, typename TB, typename TC>
 HWY_INLINE void RemainderRows(int64_t rows, const float* a, int64_t a_stride, const PanelMatrix<TB> b,
-                              int64_t depth, float* c, int64_t c_stride, int64_t cols) {
+                              int64_t depth, const TC c, int64_t cols) {
   if constexpr (kMax > 1) {
     if (rows == kMax - 1) {
-      EdgeTile<kMax - 1, kNP, kAccumulate>(a, a_stride, b, depth, c, c_stride, cols);
+      EdgeTile<kMax - 1, kNP, kAccumulate>(a, a_stride, b, depth, c, cols);
     } else {
-      RemainderRows<kMax - 1, kNP, kAccumulate>(rows, a, a_stride, b, depth, c, c_stride, cols);
+      RemainderRows<kMax - 1, kNP, kAccumulate>(rows, a, a_stride, b, depth, c, cols);
     }
   }
 }
 
-template <int kNP, bool kAccumulate, typename TB>
+template <int kNP, bool kAccumulate, typename TB, typename TC>
 HWY_INLINE void TileColumn(const float* a, int64_t a_stride, int64_t rows, const PanelMatrix<TB> b,
-                           int64_t depth, float* c, int64_t c_stride, int64_t cols) {
+                           int64_t depth, const TC c, int64_t cols) {
   constexpr int kRows = TileShape::kRows;
   int64_t m = 0;
   for (; m + kRows <= rows; m += kRows) {
-    EdgeTile<kRows, kNP, kAccumulate>(a + m * a_stride, a_stride, b, depth, c + m * c_stride, c_stride, cols);
+    EdgeTile<kRows, kNP, kAccumulate>(a + m * a_stride, a_stride, b, depth, c.From(m, 0), cols);
   }
-  RemainderRows<kRows, kNP, kAccumulate>(rows - m, a + m * a_stride, a_stride, b, depth, c + m * c_stride,
-                                         c_stride, cols);
+  RemainderRows<kRows, kNP, kAccumulate>(rows - m, a + m * a_stride, a_stride, b, depth, c.From(m, 0), cols);
 }
 
 // C [rows, cols] = (kAccumulate ? C : 0) + A [rows, depth] B. B is read in whole panels: the one that holds
-// the last column must be readable (its further columns may hold anything finite).
-template <bool kAccumulate, typename TB>
-HWY_INLINE void MatMul(const float* a, int64_t a_stride, int64_t rows, PanelMatrix<TB> b, int64_t depth,
-                       float* c, int64_t c_stride, int64_t cols) {
+// the last column must be readable; what stands beyond that column is computed and thrown away.
+template <bool kAccumulate, typename TB, typename TC>
+HWY_NOINLINE void MatMul(const float* a, int64_t a_stride, int64_t rows, PanelMatrix<TB> b, int64_t depth,
+                       const TC c, int64_t cols) {
   constexpr int kWide = 4;  // a single row has accumulators to spare: more columns at once hide the latency
   int64_t n = 0;
   if (rows == 1) {
     for (; n + 16 * kWide <= cols; n += 16 * kWide, b.data += kWide * b.panel_stride) {
-      RegisterTile<1, kWide, kAccumulate>(a, a_stride, b, depth, c + n, c_stride);
+      RegisterTile<1, kWide, kAccumulate>(a, a_stride, b, depth, c.From(0, n));
     }
   }
   constexpr int kNP = TileShape::kPanels;
   for (; n + 16 * (kNP - 1) < cols; n += 16 * kNP, b.data += kNP * b.panel_stride) {
-    TileColumn<kNP, kAccumulate>(a, a_stride, rows, b, depth, c + n, c_stride, cols - n);
+    TileColumn<kNP, kAccumulate>(a, a_stride, rows, b, depth, c.From(0, n), cols - n);
   }
   if constexpr (kNP > 1) {
-    if (n < cols) TileColumn<1, kAccumulate>(a, a_stride, rows, b, depth, c + n, c_stride, cols - n);
+    if (n < cols) TileColumn<1, kAccumulate>(a, a_stride, rows, b, depth, c.From(0, n), cols - n);
   }
+}
+
+// The usual case: rows of C evenly spaced.
+template <bool kAccumulate, typename TB>
+HWY_INLINE void MatMul(const float* a, int64_t a_stride, int64_t rows, PanelMatrix<TB> b, int64_t depth,
+                       float* c, int64_t c_stride, int64_t cols) {
+  MatMul<kAccumulate>(a, a_stride, rows, b, depth, StridedRows{c, c_stride}, cols);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,0 +1,178 @@
+#include "kernels/mla/mla.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "base/check.h"
+#include "base/math.h"
+#include "kernels/mla/mla_cpu.h"
+
+namespace perigee::kernels {
+namespace {
+
+void CheckSegments(const MlaDims& dims, std::span<const MlaSegment> segments, int64_t rows,
+                   const PagedKvView& cache) {
+  PERIGEE_CHECK(cache.width == dims.record() && cache.block_tokens % kMlaKeyBlock == 0);
+  for (const MlaSegment& s : segments) {
+    PERIGEE_CHECK(s.q_begin >= 0 && s.q_len >= 0 && s.q_begin + s.q_len <= rows && s.kv_len >= s.q_len);
+    PERIGEE_CHECK(static_cast<int64_t>(s.block_table.size()) * cache.block_tokens >= s.kv_len);
+  }
+}
+
+// Divides the accumulated values of a segment's rows by their sums of exponentials.
+void Normalise(const KernelContext& context, const MlaDims& dims, const MlaSegment& s, const float* sum,
+               MatrixF out) {
+  context.pool->ParallelRanges(s.q_len, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = s.q_begin + begin; r < s.q_begin + end; ++r) {
+      for (int64_t h = 0; h < dims.num_heads; ++h) {
+        const float factor = 1.0f / sum[r * dims.num_heads + h];
+        float* row = out.Row(r) + h * dims.value;
+        for (int64_t c = 0; c < dims.value; ++c) row[c] *= factor;
+      }
+    }
+  });
+}
+
+// Expands the keys of one piece: latents through kv_b_proj, keys turned so that they are vector lanes.
+ExpandedKeys Expand(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights,
+                    const MlaSegment& s, const PagedKvView& cache, int64_t first_key, int64_t count) {
+  const int64_t stride = dims.num_heads * (dims.nope + dims.value);
+  const int64_t panels = CeilDiv<int64_t>(count, 16);
+  // A value panel may reach up to 15 floats beyond the last row.
+  float* expanded = context.workspace->Floats(count * stride + 16);
+  float* keys = context.workspace->Floats(dims.num_heads * panels * dims.qk() * 16);
+  float* latents = context.workspace->Floats(count * dims.rank);
+  context.pool->ParallelRanges(count, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      std::copy_n(cache.Record(s.block_table, first_key + j), dims.rank, latents + j * dims.rank);
+    }
+  });
+  Gemm(context, {latents, count, dims.rank}, weights.expand, {expanded, count, stride});
+  context.pool->ParallelRanges(panels * dims.num_heads, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      MlaPackKeys(dims, expanded, stride, s, cache, first_key, count, t / dims.num_heads, t % dims.num_heads,
+                  keys);
+    }
+  });
+  return {first_key, count, keys, expanded, stride};
+}
+
+}  // namespace
+
+MlaWeights MlaWeights::Pack(const MlaDims& dims, const StoredMatrix& kv_b) {
+  PERIGEE_CHECK(kv_b.rows == dims.num_heads * (dims.nope + dims.value) && kv_b.cols == dims.rank);
+  MlaWeights w;
+  w.expand = PackedWeight::Pack(kv_b);
+  for (int64_t h = 0; h < dims.num_heads; ++h) {
+    const StoredMatrix head = kv_b.Rows(h * (dims.nope + dims.value), dims.nope + dims.value);
+    w.absorb_q.push_back(PackedWeight::PackTransposed(head.Rows(0, dims.nope)));
+    w.absorb_o.push_back(PackedWeight::Pack(head.Rows(dims.nope, dims.value)));
+  }
+  return w;
+}
+
+void MlaAppend(const KernelContext& context, ConstMatrixF latent, ConstMatrixF shared_key,
+               std::span<const MlaSegment> segments, const PagedKvView& cache) {
+  PERIGEE_CHECK(latent.rows == shared_key.rows && latent.cols + shared_key.cols == cache.width);
+  for (const MlaSegment& s : segments) {
+    context.pool->ParallelRanges(s.q_len, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        float* record = cache.Record(s.block_table, s.kv_len - s.q_len + r);
+        std::copy_n(latent.Row(s.q_begin + r), latent.cols, record);
+        std::copy_n(shared_key.Row(s.q_begin + r), shared_key.cols, record + latent.cols);
+      }
+    });
+  }
+}
+
+void MlaPrefill(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrixF q,
+                std::span<const MlaSegment> segments, const PagedKvView& cache, MatrixF out) {
+  CheckSegments(dims, segments, q.rows, cache);
+  const Workspace::Scope scope(*context.workspace);
+  const int64_t states = q.rows * dims.num_heads;
+  const MlaRunning running{context.workspace->Floats(states), context.workspace->Floats(states)};
+  for (const MlaSegment& s : segments) {
+    for (int64_t r = s.q_begin; r < s.q_begin + s.q_len; ++r) {
+      std::fill_n(out.Row(r), dims.num_heads * dims.value, 0.0f);
+      std::fill_n(running.max + r * dims.num_heads, dims.num_heads, -std::numeric_limits<float>::infinity());
+      std::fill_n(running.sum + r * dims.num_heads, dims.num_heads, 0.0f);
+    }
+    const int64_t blocks = CeilDiv(s.q_len, kMlaQueryBlock);
+    for (int64_t key = 0; s.q_len > 0 && key < s.kv_len; key += kMlaKeyPiece) {
+      const Workspace::Scope piece_scope(*context.workspace);
+      const ExpandedKeys piece =
+          Expand(context, dims, weights, s, cache, key, std::min(kMlaKeyPiece, s.kv_len - key));
+      ForTasks(
+          context, blocks * dims.num_heads, MlaPrefillScratchFloats(), [&](int64_t task, float* scratch) {
+            const int64_t row = (blocks - 1 - task / dims.num_heads) * kMlaQueryBlock;  // the longest first
+            MlaPrefillBlock(dims, q, s, piece, task % dims.num_heads, row,
+                            std::min(kMlaQueryBlock, s.q_len - row), running, out, scratch);
+          });
+    }
+    Normalise(context, dims, s, running.sum, out);
+  }
+}
+
+void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrixF q,
+               std::span<const MlaSegment> segments, const PagedKvView& cache, MatrixF out) {
+  CheckSegments(dims, segments, q.rows, cache);
+  const Workspace::Scope scope(*context.workspace);
+  const int64_t heads = dims.num_heads;
+  // Queries in latent space, [rows, heads, record].
+  MatrixF absorbed(context.workspace->Floats(q.rows * heads * dims.record()), q.rows, heads * dims.record());
+  for (int64_t h = 0; h < heads; ++h) {
+    Gemm(context, q.Cols(h * dims.qk(), dims.nope), weights.absorb_q[static_cast<size_t>(h)],
+         absorbed.Cols(h * dims.record(), dims.rank));
+    for (int64_t r = 0; r < q.rows; ++r) {
+      std::copy_n(q.Row(r) + h * dims.qk() + dims.nope, dims.rope,
+                  absorbed.Row(r) + h * dims.record() + dims.rank);
+    }
+  }
+  struct RowSplit {
+    const MlaSegment* segment;
+    int64_t row;
+    int64_t visible;
+    int64_t split;
+  };
+  std::vector<RowSplit> splits;
+  std::vector<size_t> first_split;  // of every query row that some segment holds
+  std::vector<int64_t> row_of;
+  for (const MlaSegment& s : segments) {
+    for (int64_t r = 0; r < s.q_len; ++r) {
+      const int64_t visible = s.kv_len - s.q_len + r + 1;
+      first_split.push_back(splits.size());
+      row_of.push_back(s.q_begin + r);
+      for (int64_t i = 0; i < CeilDiv(visible, kMlaSplit); ++i)
+        splits.push_back({&s, s.q_begin + r, visible, i});
+    }
+  }
+  first_split.push_back(splits.size());
+  std::vector<MlaPartial> partials(splits.size());
+  for (MlaPartial& p : partials) {
+    p = {context.workspace->Floats(heads), context.workspace->Floats(heads),
+         context.workspace->Floats(heads * dims.rank)};
+  }
+  ForTasks(context, static_cast<int64_t>(splits.size()), MlaDecodeScratchFloats(dims),
+           [&](int64_t t, float* scratch) {
+             const RowSplit& x = splits[static_cast<size_t>(t)];
+             MlaDecodeSplit(dims, absorbed.Row(x.row), *x.segment, cache, x.visible, x.split,
+                            partials[static_cast<size_t>(t)], scratch);
+           });
+  MatrixF merged(context.workspace->Floats(q.rows * heads * dims.rank), q.rows, heads * dims.rank);
+  std::fill_n(merged.data, q.rows * merged.cols, 0.0f);
+  context.pool->ParallelRanges(static_cast<int64_t>(row_of.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      MlaMerge(
+          dims,
+          std::span<const MlaPartial>(partials).subspan(first_split[i], first_split[i + 1] - first_split[i]),
+          merged.Row(row_of[i]));
+    }
+  });
+  for (int64_t h = 0; h < heads; ++h) {
+    Gemm(context, merged.Cols(h * dims.rank, dims.rank), weights.absorb_o[static_cast<size_t>(h)],
+         out.Cols(h * dims.value, dims.value));
+  }
+}
+
+}  // namespace perigee::kernels

@@ -17,14 +17,16 @@ std::vector<double> Normalised(const double* x, int64_t n, double scale) {
 void Step(int64_t key_dim, int64_t value_dim, const std::vector<double>& q, const std::vector<double>& k,
           const double* v, const double* g, double beta, double* state, double* out) {
   for (int64_t i = 0; i < key_dim; ++i) {
-    for (int64_t j = 0; j < value_dim; ++j) state[i * value_dim + j] *= std::exp(g[i]);
+    const double decay = std::exp(g[i]);
+    for (int64_t j = 0; j < value_dim; ++j) state[i * value_dim + j] *= decay;
   }
-  std::vector<double> decayed(state, state + key_dim * value_dim);
+  std::vector<double> read(static_cast<size_t>(value_dim));  // k^T S, so that k k^T S = k read
+  for (int64_t i = 0; i < key_dim; ++i) {
+    for (int64_t j = 0; j < value_dim; ++j) read[j] += k[i] * state[i * value_dim + j];
+  }
   for (int64_t i = 0; i < key_dim; ++i) {
     for (int64_t j = 0; j < value_dim; ++j) {
-      double removed = 0;  // row i of (k k^T) S
-      for (int64_t c = 0; c < key_dim; ++c) removed += k[i] * k[c] * decayed[c * value_dim + j];
-      state[i * value_dim + j] += beta * (k[i] * v[j] - removed);
+      state[i * value_dim + j] += beta * k[i] * v[j] - beta * k[i] * read[j];
     }
   }
   for (int64_t j = 0; j < value_dim; ++j) {

@@ -1,7 +1,6 @@
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
-#include <optional>
-#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -21,6 +20,11 @@ constexpr size_t kMaxIndexBytes = size_t{1} << 28;
 
 std::string PathIn(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
+}
+
+bool IsAligned(const StoredTensor& tensor) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.bytes.data());
+  return tensor.bytes.empty() || address % static_cast<uintptr_t>(DTypeBytes(tensor.dtype)) == 0;
 }
 
 // The only *.safetensors file of a folder without an index.
@@ -111,6 +115,11 @@ Status Checkpoint::AddFile(const std::string& file, const std::string& path, Map
                                       kIndexName, " places it in ", place->second));
       }
     }
+    if (!IsAligned(tensor)) {
+      const Buffer& copy = copies_.emplace_back(tensor.bytes.size());
+      std::memcpy(copy.data(), tensor.bytes.data(), tensor.bytes.size());
+      tensor.bytes = std::span(copy.As<const std::byte>(), tensor.bytes.size());
+    }
     known->second = std::move(tensor);
   }
   files_.emplace(file, std::move(mapped));
@@ -131,7 +140,7 @@ uint64_t Checkpoint::TotalBytes() const {
 void Checkpoint::Release(const StoredTensor& tensor) const {
   const auto file = files_.find(tensor.file);
   PERIGEE_CHECK_MSG(file != files_.end(), tensor.file);
-  file->second.Release(tensor.bytes);
+  if (file->second.Contains(tensor.bytes)) file->second.Release(tensor.bytes);
 }
 
 }  // namespace perigee

@@ -47,9 +47,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+bool MappedFile::Contains(std::span<const std::byte> part) const {
+  const auto address = [](const std::byte* p) { return reinterpret_cast<uintptr_t>(p); };
+  return address(part.data()) >= address(bytes_.data()) &&
+         address(part.data() + part.size()) <= address(bytes_.data() + bytes_.size());
+}
+
 void MappedFile::Release(std::span<const std::byte> part) const {
   if (part.empty()) return;
-  PERIGEE_CHECK(part.data() >= bytes_.data() && part.data() + part.size() <= bytes_.data() + bytes_.size());
+  PERIGEE_CHECK(Contains(part));
   // Whole pages only: the borders may belong to neighbours that are still to be read.
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;

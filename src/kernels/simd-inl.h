@@ -9,8 +9,8 @@
 
 #include <cstddef>
 
-#include "hwy/contrib/math/math-inl.h"
-#include "hwy/highway.h"
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace perigee::kernels::HWY_NAMESPACE {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "hwy/targets.h"
+#include <hwy/targets.h>
 
 namespace perigee::test {
 

@@ -5,9 +5,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/activation/activation.cc"
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 // Order matters: the target header sets the macros that the next one needs.
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();

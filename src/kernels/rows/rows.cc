@@ -8,9 +8,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rows/rows.cc"
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 // Order matters: the target header sets the macros that the next one needs.
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,19 +24,24 @@ HWY_INLINE hn::Vec<hn::Rebind<T, D>> LoadHalves(const std::byte* p, size_t n) {
   return hn::Load(hn::Rebind<T, D>(), lanes);
 }
 
-template <typename T>
-void WidenRow(const std::byte* from, float* to, size_t n) {
+void WidenBf16(const std::byte* from, float* to, size_t n) {
   for (size_t i = 0; i < n; i += kVecLanes) {
-    StoreUpTo(hn::PromoteTo(D(), LoadHalves<T>(from + i * sizeof(T), n - i)), to + i, n - i);
+    StoreUpTo(hn::PromoteTo(D(), LoadHalves<hwy::bfloat16_t>(from + 2 * i, n - i)), to + i, n - i);
   }
 }
 
-void WidenBf16(const std::byte* from, float* to, size_t n) {
-  WidenRow<hwy::bfloat16_t>(from, to, n);
-}
-
 void WidenF16(const std::byte* from, float* to, size_t n) {
-  WidenRow<hwy::float16_t>(from, to, n);
+  const D d;
+  const hn::Rebind<uint32_t, D> du;
+  const auto exponent = hn::Set(du, 0x7c00u);
+  for (size_t i = 0; i < n; i += kVecLanes) {
+    const V finite = hn::PromoteTo(d, LoadHalves<hwy::float16_t>(from + 2 * i, n - i));
+    // Highway's emulation takes infinity and NaN for numbers: give them the float's exponent.
+    const auto bits = hn::PromoteTo(du, LoadHalves<uint16_t>(from + 2 * i, n - i));
+    const auto special = hn::Eq(hn::And(bits, exponent), exponent);
+    const auto widened = hn::Or(hn::BitCast(du, finite), hn::Set(du, 0x7f800000u));
+    StoreUpTo(hn::IfThenElse(hn::RebindMask(d, special), hn::BitCast(d, widened), finite), to + i, n - i);
+  }
 }
 
 }  // namespace perigee::kernels::HWY_NAMESPACE

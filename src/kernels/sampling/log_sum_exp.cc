@@ -10,16 +10,16 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/sampling/log_sum_exp.cc"
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 // Order matters: the target header sets the macros that the next one needs.
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/simd-inl.h"
 
 #ifndef PERIGEE_KERNELS_EXP_SUM
 #define PERIGEE_KERNELS_EXP_SUM
 namespace perigee::kernels {
 
-// sum_v exp(x_v) as exp(max) * sum; (-inf, 0) when every term is zero.
+// sum_v exp(x_v) as exp(max) * sum; (-inf, 0) when every term is zero. NaN terms are in the sum only.
 struct ExpSum {
   float max = -std::numeric_limits<float>::infinity();
   float sum = 0;
@@ -40,11 +40,11 @@ ExpSum SumExp(const float* x, size_t n) {
     maxima = Max16(maxima, FirstLanes16(LoadUpTo16(x + i, n - i), n - i, nothing));
   }
   const float max = ReduceMax16(maxima);
-  if (max == -kInfinity) return {};
   if (max == kInfinity) return {max, 1};
   // Short runs first, then the runs: the error stays that of a few dozen additions, not of thousands.
   constexpr size_t kRun = 64 * 16;
-  const V shift = hn::Set(D(), max);
+  // Without a finite term there is nothing to shift by; a NaN still shows in the sum.
+  const V shift = hn::Set(D(), max == -kInfinity ? 0.0f : max);
   Lanes16 total = Set16(0.0f);
   for (size_t run = 0; run < n; run += kRun) {
     const size_t end = HWY_MIN(run + kRun, n);

@@ -296,7 +296,7 @@ void ConfigReader::RequireAbsentOr(std::string_view key, std::initializer_list<C
 }
 
 void ConfigReader::Ignore(std::initializer_list<std::string_view> keys) {
-  for (std::string_view key : keys) known_.emplace(key);
+  for (std::string_view key : keys) ignored_.emplace(key);
 }
 
 std::vector<std::string> ConfigReader::UnknownKeys() const {
@@ -308,8 +308,9 @@ std::vector<std::string> ConfigReader::UnknownKeys() const {
   std::vector<std::string> unknown;
   for (const auto& [path, value] : values_) {
     if (value.IsNull() || known_.contains(path) || has_known_inside(path)) continue;
+    if (ignored_.contains(path.substr(0, path.find('.')))) continue;
     const size_t dot = path.rfind('.');
-    // A key inside an object that is unknown or ignored as a whole is that object's matter.
+    // A key inside an object that is unknown as a whole is that object's matter.
     if (dot != std::string::npos && !has_known_inside(path.substr(0, dot))) continue;
     unknown.push_back(path);
   }

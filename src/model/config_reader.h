@@ -66,7 +66,7 @@ class ConfigReader {
   void RequireAbsentOr(std::string_view key, std::initializer_list<ConfigValue> accepted,
                        std::string_view why);
 
-  // Nothing under these keys matters to us.
+  // Nothing at or under these keys of the top level matters to us.
   void Ignore(std::initializer_list<std::string_view> keys);
   // Keys that no call has named, shortest path that is unknown as a whole, sorted.
   std::vector<std::string> UnknownKeys() const;
@@ -79,6 +79,7 @@ class ConfigReader {
   std::string where_;
   std::map<std::string, ConfigValue, std::less<>> values_;
   std::set<std::string, std::less<>> known_;
+  std::set<std::string, std::less<>> ignored_;
   Status status_;
 };
 

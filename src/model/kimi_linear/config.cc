@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "base/strings.h"
@@ -49,6 +50,22 @@ void CheckArchitecture(ConfigReader& in) {
     in.Fail("model_type", StrCat("is ", Quoted(type), "; accepted: \"", kModelType, "\""));
 }
 
+void RefuseRopeScaling(ConfigReader& in) {
+  for (const auto& [key, type, old_type] :
+       {std::tuple("rope_scaling", "rope_scaling.rope_type", "rope_scaling.type"),
+        std::tuple("rope_parameters", "rope_parameters.rope_type", "rope_parameters.type")}) {
+    const auto scaling = in.Find({key});
+    if (!scaling) continue;
+    const auto kind = in.Find({type, old_type});
+    if (kind && *kind->value == Text("default")) continue;
+    const auto& shown = kind ? *kind : *scaling;
+    in.Fail(
+        shown.key,
+        StrCat("is ", shown.value->Text(),
+               "; accepted: null, or rope_type \"default\" (the model has no rotary embedding to scale)"));
+  }
+}
+
 // Switches of later models and of other families that share keys with this one. Their default changes
 // nothing; any other value would change the mathematics or the tensors.
 void RefuseOtherForms(ConfigReader& in) {
@@ -73,8 +90,7 @@ void RefuseOtherForms(ConfigReader& in) {
     in.RequireAbsentOr(key, {{int64_t{0}}}, "multi-token prediction layers are not supported");
   for (std::string_view key : {"tie_word_embeddings", "attention_bias", "mlp_bias"})
     in.RequireAbsentOr(key, {{false}}, "the model has an lm_head of its own and no biases");
-  for (std::string_view key : {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type"})
-    in.RequireAbsentOr(key, {Text("default")}, "the model has no rotary embedding to scale");
+  RefuseRopeScaling(in);
   in.RequireAbsentOr("sliding_window", {}, "attention sees the whole context");
   in.RequireAbsentOr("topk_method", {Text("noaux_tc")}, "the router selects by score plus bias");
   in.RequireAbsentOr("scoring_func", {Text("sigmoid")}, "the router's scores are sigmoids");

@@ -212,6 +212,7 @@ struct Grammar {
   // Unknown arguments are reported by CheckExtras, which can say what would be accepted.
   static void LeaveExtrasToUs(CLI::App& each) {
     each.allow_extras();
+    each.require_subcommand(0, 1);
     each.set_help_flag("-h,--help", "Print this help");
     for (CLI::App* sub : each.get_subcommands({})) LeaveExtrasToUs(*sub);
   }

@@ -1,0 +1,199 @@
+#include "cli/flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <variant>
+#include <vector>
+
+namespace perigee::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+StatusOr<Command> Parse(const std::vector<const char*>& args) {
+  return ParseCommandLine(args);
+}
+
+template <typename Flags>
+Flags Parsed(const std::vector<const char*>& args) {
+  StatusOr<Command> command = Parse(args);
+  if (!command.ok()) {
+    ADD_FAILURE() << command.status().message();
+    return {};
+  }
+  if (!std::holds_alternative<Flags>(*command)) {
+    ADD_FAILURE() << "another command";
+    return {};
+  }
+  return std::get<Flags>(*command);
+}
+
+TEST(Flags, ServeDefaults) {
+  const auto flags = Parsed<ServeFlags>({"serve"});
+  EXPECT_EQ(flags.host, "127.0.0.1");
+  EXPECT_EQ(flags.port, 30000);
+  EXPECT_EQ(flags.model.engine.model_path, "");
+  EXPECT_EQ(flags.model.engine.threads, 0);
+  EXPECT_EQ(flags.model.log_level, LogLevel::kInfo);
+  EXPECT_FALSE(flags.model.strict_template);
+}
+
+TEST(Flags, ServeTakesEveryFlagOfTheContract) {
+  const auto flags = Parsed<ServeFlags>({"serve",
+                                         "--model-path",
+                                         "/m",
+                                         "--host",
+                                         "::1",
+                                         "--port=0",
+                                         "--served-model-name",
+                                         "kimi",
+                                         "--context-length",
+                                         "4096",
+                                         "--max-running-requests",
+                                         "7",
+                                         "--max-total-tokens",
+                                         "9000",
+                                         "--chunked-prefill-size",
+                                         "128",
+                                         "--threads",
+                                         "3",
+                                         "--seed",
+                                         "11",
+                                         "--log-level",
+                                         "debug",
+                                         "--trust-remote-code",
+                                         "--tp",
+                                         "1",
+                                         "--strict-template"});
+  EXPECT_EQ(flags.model.engine.model_path, "/m");
+  EXPECT_EQ(flags.host, "::1");
+  EXPECT_EQ(flags.port, 0);
+  EXPECT_EQ(flags.served_model_name, "kimi");
+  EXPECT_EQ(flags.model.engine.context_length, 4096);
+  EXPECT_EQ(flags.model.engine.max_running_requests, 7);
+  EXPECT_EQ(flags.model.engine.max_total_tokens, 9000);
+  EXPECT_EQ(flags.model.engine.chunked_prefill_size, 128);
+  EXPECT_EQ(flags.model.engine.threads, 3);
+  EXPECT_EQ(flags.model.engine.seed, 11u);
+  EXPECT_EQ(flags.model.log_level, LogLevel::kDebug);
+  EXPECT_TRUE(flags.model.trust_remote_code);
+  EXPECT_TRUE(flags.model.strict_template);
+}
+
+TEST(Flags, TensorParallelAliases) {
+  for (const char* name : {"--tp", "--tp-size", "--tensor-parallel-size"}) {
+    EXPECT_TRUE(Parse({"serve", name, "1"}).ok()) << name;
+  }
+}
+
+TEST(Flags, GenerateKeepsThePromptToTheByte) {
+  for (const char* text : {"-x", "[a,b]", "{\"a\": 1}", "--chat", "%%", "a\nb", " "}) {
+    EXPECT_EQ(Parsed<GenerateFlags>({"generate", "--prompt", text}).prompt, text);
+  }
+  EXPECT_EQ(Parsed<GenerateFlags>({"generate", "--chat", ""}).chat, "");
+}
+
+TEST(Flags, GenerateOptions) {
+  const auto flags =
+      Parsed<GenerateFlags>({"generate", "--prompt", "a", "--max-tokens", "5", "--temperature", "0.5"});
+  EXPECT_EQ(flags.max_tokens, 5);
+  EXPECT_EQ(flags.temperature, 0.5);
+  EXPECT_FALSE(Parsed<GenerateFlags>({"generate", "--prompt", "a"}).max_tokens.has_value());
+}
+
+TEST(Flags, ScoreAndInspect) {
+  const auto score = Parsed<ScoreFlags>({"score", "--input", "in.json", "--output", "out.json"});
+  EXPECT_EQ(score.input, "in.json");
+  EXPECT_EQ(score.output, "out.json");
+  EXPECT_EQ(Parsed<InspectFlags>({"inspect", "/m"}).folder, "/m");
+  EXPECT_EQ(Parsed<InspectFlags>({"inspect", "--shape", "kimi-linear-48b"}).shape, "kimi-linear-48b");
+}
+
+TEST(Flags, EvalDefaultsDifferByKind) {
+  const auto gsm8k = Parsed<EvalFlags>({"eval", "gsm8k", "--base-url", "http://h:1", "--data", "d"});
+  EXPECT_EQ(gsm8k.kind, EvalKind::kGsm8k);
+  EXPECT_EQ(gsm8k.num_shots, 5);
+  EXPECT_EQ(gsm8k.num_questions, 200);
+  EXPECT_EQ(gsm8k.parallel, 32);
+  EXPECT_EQ(gsm8k.max_new_tokens, 512);
+  const auto chat = Parsed<EvalFlags>({"eval", "chat", "--base-url", "http://h:1", "--data", "d"});
+  EXPECT_EQ(chat.kind, EvalKind::kChat);
+  EXPECT_EQ(chat.num_questions, 0);
+  const auto needle = Parsed<EvalFlags>(
+      {"eval", "needle", "--base-url", "http://h:1", "--data", "d", "--parallel", "2", "--output", "o"});
+  EXPECT_EQ(needle.kind, EvalKind::kNeedle);
+  EXPECT_EQ(needle.parallel, 2);
+  EXPECT_EQ(needle.output, "o");
+}
+
+TEST(Flags, HelpAndVersion) {
+  EXPECT_EQ(Parsed<ShowText>({"--version"}).text, "perigee " PERIGEE_VERSION "\n");
+  EXPECT_THAT(Parsed<ShowText>({"--help"}).text, HasSubstr("serve"));
+  EXPECT_THAT(Parsed<ShowText>({"serve", "--help"}).text, HasSubstr("--max-running-requests"));
+  EXPECT_THAT(Parsed<ShowText>({"eval", "gsm8k", "-h"}).text, HasSubstr("--num-shots"));
+}
+
+struct UsageCase {
+  std::vector<const char*> args;
+  std::vector<const char*> said;  // all of them must be in the message
+};
+
+TEST(Flags, UsageErrorsNameFlagValueAndWhatIsAccepted) {
+  const std::vector<UsageCase> cases = {
+      {{}, {"serve, generate, score, eval, inspect"}},
+      {{"sreve"}, {"sreve", "serve, generate, score, eval, inspect"}},
+      {{"--port", "1"}, {"--port"}},
+      {{"serve", "--prot", "1"}, {"--prot", "--port", "serve"}},
+      {{"serve", "eval"}, {"eval", "--port"}},
+      {{"serve", "extra"}, {"extra", "--port"}},
+      {{"serve", "--port", "65536"}, {"--port", "65536", "from 0 to 65535"}},
+      {{"serve", "--port", "-1"}, {"--port", "-1", "from 0 to 65535"}},
+      {{"serve", "--port", "80x"}, {"--port", "80x"}},
+      {{"serve", "--port", "0x50"}, {"--port", "0x50"}},
+      {{"serve", "--port", ""}, {"--port", "from 0 to 65535"}},
+      {{"serve", "--port"}, {"--port"}},
+      {{"serve", "--port", "1", "--port", "2"}, {"--port"}},
+      {{"serve", "--threads", "0"}, {"--threads", "\"0\"", "from 1"}},
+      {{"serve", "--context-length", "0"}, {"--context-length", "from 1"}},
+      {{"serve", "--max-running-requests", "0"}, {"--max-running-requests", "from 1"}},
+      {{"serve", "--max-total-tokens", "99999999999999999999"}, {"--max-total-tokens", "9999"}},
+      {{"serve", "--chunked-prefill-size", "-64"}, {"--chunked-prefill-size", "-64", "from 1"}},
+      {{"serve", "--seed", "-1"}, {"--seed", "-1", "from 0"}},
+      {{"serve", "--log-level", "loud"}, {"--log-level", "loud", "debug, info, warning, error, off"}},
+      {{"serve", "--tp", "2"}, {"--tp", "\"2\"", "accepted: 1"}},
+      {{"serve", "--tensor-parallel-size", "8"}, {"--tp", "\"8\"", "accepted: 1"}},
+      {{"serve", "--model-path", ""}, {"--model-path"}},
+      {{"generate"}, {"--prompt", "--chat"}},
+      {{"generate", "--prompt", "a", "--chat", "b"}, {"--prompt", "--chat"}},
+      {{"generate", "--prompt", ""}, {"--prompt"}},
+      {{"generate", "--prompt", "a\xff"}, {"--prompt", "UTF-8"}},
+      {{"generate", "--prompt", "a", "--max-tokens", "0"}, {"--max-tokens", "\"0\"", "from 1"}},
+      {{"generate", "--prompt", "a", "--temperature", "nan"}, {"--temperature", "nan", "at least 0"}},
+      {{"generate", "--prompt", "a", "--temperature", "-1"}, {"--temperature", "-1", "at least 0"}},
+      {{"score"}, {"--input"}},
+      {{"inspect"}, {"--shape"}},
+      {{"inspect", "/m", "--shape", "x"}, {"--shape"}},
+      {{"eval"}, {"gsm8k, needle, chat"}},
+      {{"eval", "mmlu"}, {"mmlu", "gsm8k, needle, chat"}},
+      {{"eval", "gsm8k", "--data", "d"}, {"--base-url", "http://HOST"}},
+      {{"eval", "gsm8k", "--base-url", "http://h"}, {"--data"}},
+      {{"eval", "gsm8k", "--base-url", "https://h", "--data", "d"},
+       {"--base-url", "https://h", "http://HOST"}},
+      {{"eval", "gsm8k", "--base-url", "http://h", "--data", "d", "--parallel", "0"},
+       {"--parallel", "from 1"}},
+      {{"eval", "chat", "--base-url", "http://h", "--data", "d", "--num-shots", "3"}, {"--num-shots"}},
+  };
+  for (const UsageCase& usage : cases) {
+    std::string shown;
+    for (const char* arg : usage.args) shown += std::string(" ") + arg;
+    const StatusOr<Command> command = Parse(usage.args);
+    ASSERT_FALSE(command.ok()) << shown;
+    EXPECT_EQ(command.status().code(), StatusCode::kInvalidArgument) << shown;
+    EXPECT_EQ(command.status().message().find('\n'), std::string::npos) << command.status().message();
+    for (const char* said : usage.said) EXPECT_THAT(command.status().message(), HasSubstr(said)) << shown;
+  }
+}
+
+}  // namespace
+}  // namespace perigee::cli

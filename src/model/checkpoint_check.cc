@@ -86,7 +86,10 @@ Status CheckCheckpoint(const Checkpoint& checkpoint, std::span<const ExpectedTen
       });
     }
   }
-  for (const auto& [name, stored] : checkpoint.tensors()) {
+  for (const auto& entry : checkpoint.tensors()) {
+    // References of their own: clang 14 lets no lambda capture a structured binding.
+    const std::string& name = entry.first;
+    const StoredTensor& stored = entry.second;
     if (names.contains(name) || name.find(".rotary_emb.") != std::string::npos) continue;
     unexpected.Add([&] {
       return StrCat(folder(stored), ": tensor ", Quoted(name), " ", ShapeString(stored.shape),

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api_error.h"
+#include "server/request_fields.h"
+
+// Reading requests. For the .cc files that parse them only: it brings in the JSON library.
+namespace perigee::server {
+
+// Members keep their order: arguments of past tool calls are printed as they came.
+using Json = nlohmann::ordered_json;
+
+// The object that a body holds. Refuses invalid UTF-8, what is not JSON, and what is over JsonLimits.
+std::optional<ApiError> ParseBody(std::string_view body, Json& out);
+
+// Reads the members of one object. The first problem is kept and ends all reading, so that a parser can be
+// written without a check after every field; values of a failed reader are unspecified. Absent and null are
+// the same: the variable keeps what it has. Unknown members are ignored.
+class FieldReader {
+ public:
+  // `path` goes before names in errors: "sampling_params.".
+  explicit FieldReader(const Json& object, std::string path = {}) : object_(object), path_(std::move(path)) {}
+
+  bool failed() const { return error_.has_value(); }
+  const std::optional<ApiError>& error() const { return error_; }
+  void Fail(std::string_view name, std::string_view problem, std::string code = {});
+  // A reader of the object `member` under this one; its failure comes back by Adopt.
+  FieldReader Nested(const Json& member, std::string_view name) const;
+  void Adopt(const FieldReader& nested);
+
+  // The member, or null when it is absent, null, or reading has ended.
+  const Json* Find(std::string_view name) const;
+
+  void Read(std::string_view name, bool& value);
+  void Read(std::string_view name, std::string& value);
+  void Read(std::string_view name, int64_t min, int64_t max, std::optional<int64_t>& value);
+  void Read(std::string_view name, double min, double max, std::optional<double>& value);
+
+  // Fields that would change the answer in a way we do not offer: any value but the neutral one fails.
+  void RefuseUnlessEmpty(std::string_view name);  // neutral: false, "", [], {}
+  void RefuseUnless(std::string_view name, double neutral);
+
+ private:
+  const Json& object_;
+  std::string path_;
+  std::optional<ApiError> error_;
+};
+
+// A string or a list of strings.
+void ReadStop(FieldReader& reader, std::vector<std::string>& stop);
+// temperature, top_p, top_k, seed, stop, stop_token_ids, ignore_eos, skip_special_tokens, n; refuses the
+// sampling controls that we do not have.
+void ReadSampling(FieldReader& reader, GenerationFields& fields);
+// A string, a list of strings, a list of ids or a list of lists of ids, under `name`.
+void ReadPrompt(FieldReader& reader, std::string_view name, PromptFields& prompt);
+// stream_options.include_usage
+void ReadStreamOptions(FieldReader& reader, bool& include_usage);
+void CheckAnswerCount(FieldReader& reader, std::string_view name, size_t prompts, int32_t n);
+
+}  // namespace perigee::server

@@ -1,0 +1,18 @@
+#include "server/health.h"
+
+namespace perigee::server {
+
+void HealthMonitor::Observe(const engine::EngineStats& stats, Clock::time_point now) {
+  std::lock_guard lock(mutex_);
+  bool busy = stats.running + stats.waiting > 0;
+  if (!busy || !busy_ || stats.steps != steps_) last_progress_ = now;
+  busy_ = busy;
+  steps_ = stats.steps;
+}
+
+bool HealthMonitor::Healthy(Clock::time_point now) const {
+  std::lock_guard lock(mutex_);
+  return !busy_ || now - last_progress_ <= stall_limit_;
+}
+
+}  // namespace perigee::server

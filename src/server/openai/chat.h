@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "server/http.h"
+#include "server/serving_context.h"
+
+namespace perigee::server {
+
+// POST /v1/chat/completions. Tokenises, so not for a network thread.
+void HandleChat(const std::shared_ptr<const ServingContext>& context, const HttpRequest& request,
+                std::shared_ptr<ResponseWriter> writer);
+
+}  // namespace perigee::server

@@ -1,0 +1,32 @@
+#include "server/prompts.h"
+
+#include <utility>
+
+#include "server/budget.h"
+
+namespace perigee::server {
+
+std::optional<ApiError> EncodePrompts(const ServingContext& context, PromptFields prompt,
+                                      std::optional<int64_t> max_tokens, int64_t default_tokens,
+                                      std::string_view prompt_field, std::string_view max_tokens_field,
+                                      GenerationRequest& generation) {
+  using Specials = text::Tokenizer::Specials;
+  generation.prompts = std::move(prompt.ids);
+  for (const std::string& text : prompt.texts) {
+    generation.prompts.push_back(context.tokenizer->Encode(
+        text, prompt.allow_special_tokens ? Specials::kRecognise : Specials::kPlainText));
+  }
+  for (const auto& ids : generation.prompts) {
+    auto error = DecideBudget({.prompt_tokens = static_cast<int64_t>(ids.size()),
+                               .context_length = context.engine->model_info().context_length,
+                               .max_tokens = max_tokens,
+                               .default_tokens = default_tokens,
+                               .prompt_field = prompt_field,
+                               .max_tokens_field = max_tokens_field},
+                              generation.max_new_tokens.emplace_back());
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace perigee::server

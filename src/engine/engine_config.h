@@ -4,25 +4,54 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "engine/engine.h"
 
 namespace perigee::engine {
 
-// Zero means "decide for me"; the decided value is written back by Resolve.
+// Zero means "decide for me"; Resolve writes the decided value back.
 struct EngineConfig {
   std::string model_path;
-  int64_t context_length = 0;        // default: the model's own maximum
+  int64_t context_length = 0;  // default: the model's own maximum, or max_total_tokens when that is less
   int64_t max_running_requests = 0;  // default 64
   int64_t max_total_tokens = 0;      // default: see Resolve
-  int64_t chunked_prefill_size =
-      0;                // rows of a prefill step, default 2048; multiples of 64 keep results bit-equal
+  // Rows of a prefill step, default 2048. Multiples of 64 keep results bit-equal.
+  int64_t chunked_prefill_size = 0;
   int32_t threads = 0;  // default: the cores this process may use
-  uint64_t seed = 0;    // of unseeded requests
+  uint64_t seed = 0;    // of unseeded requests; default: drawn once, so that two runs differ
+  // Ids that end an answer besides those that the model folder names: the tokenizer's [EOS] and [EOT].
+  std::vector<TokenId> extra_stop_ids;
   // Called while weights load with (bytes done, bytes in all); may be empty.
   std::function<void(uint64_t, uint64_t)> load_progress;
 };
+
+// What the values cost, known once the model is.
+struct ModelLimits {
+  int64_t max_context = 0;
+  uint64_t bytes_per_token = 0;     // latent records
+  uint64_t bytes_per_sequence = 0;  // recurrent states and conv tails
+};
+
+// What the process has.
+struct Machine {
+  uint64_t available_bytes = 0;
+  int32_t cores = 1;
+  uint64_t random = 1;  // for the seed when none was given
+};
+
+// Memory as /proc/meminfo gives it, cores by affinity, a fresh random number.
+Machine ReadMachine();
+
+// Checks what can be checked without the model. Errors name flag, value and what is accepted.
+Status CheckConfig(const EngineConfig& config);
+
+// Checks the values against the model and the machine and fills in the defaults. max_total_tokens becomes
+// what half of the available memory holds beside the states, but at most what max_running_requests whole
+// contexts need and at least one context; always a multiple of the block. kResourceExhausted when the pools
+// exceed the memory. Pure.
+StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& machine);
 
 // Loads the model and starts the loop. Errors name file, tensor or flag.
 StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config);

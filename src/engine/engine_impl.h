@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/engine_config.h"
+#include "model/causal_lm.h"
+
+namespace perigee::engine {
+
+// An engine around a loaded model. `config` was resolved. `stop_ids` are those of the model and the
+// configuration, in ascending order.
+std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const EngineConfig& config,
+                                   std::vector<TokenId> stop_ids);
+
+}  // namespace perigee::engine

@@ -1,0 +1,134 @@
+#include "engine/step_loop.h"
+
+#include <utility>
+
+#include "base/trace.h"
+
+namespace perigee::engine {
+
+StepLoop::StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<Worker> worker,
+                   std::vector<TokenId> stop_ids, uint64_t seed)
+    : stop_ids_(std::move(stop_ids)), scheduler_(config), worker_(std::move(worker)), sampler_(seed) {
+  PublishStats();
+  thread_ = std::thread([this] { Loop(); });
+}
+
+StepLoop::~StepLoop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+RequestId StepLoop::Submit(Request request, OutputCallback callback) {
+  RequestId id = 0;
+  {
+    // Number and place in the queue in one go: the scheduler relies on ascending ids.
+    const std::lock_guard lock(mutex_);
+    id = ++last_id_;
+    commands_.push_back({.id = id, .submission = Submission{std::move(request), std::move(callback)}});
+  }
+  wake_.notify_one();
+  return id;
+}
+
+void StepLoop::Cancel(RequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back({.id = id});
+  }
+  wake_.notify_one();
+}
+
+EngineStats StepLoop::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = published_;
+  stats.waiting += static_cast<int64_t>(last_id_ - published_applied_);
+  return stats;
+}
+
+void StepLoop::Loop() {
+  SetTraceRank(0);
+  bool idle = true;
+  while (std::optional<std::vector<Command>> commands = TakeCommands(idle)) {
+    for (Command& command : *commands) Apply(std::move(command));
+    if (!commands->empty()) PublishStats();
+    const std::optional<batch::BatchPlan> plan = scheduler_.Next();
+    idle = !plan.has_value();
+    if (plan) Step(*plan);
+  }
+  deliveries_.EndAll(FinishReason::kCancelled);
+}
+
+std::optional<std::vector<StepLoop::Command>> StepLoop::TakeCommands(bool idle) {
+  std::unique_lock lock(mutex_);
+  if (idle) wake_.wait(lock, [&] { return stopping_ || !commands_.empty(); });
+  std::vector<Command> commands = std::exchange(commands_, {});
+  if (!stopping_) return commands;
+  // What was queued last gets its final delivery too.
+  lock.unlock();
+  for (Command& command : commands) Apply(std::move(command));
+  return std::nullopt;
+}
+
+void StepLoop::Apply(Command command) {
+  const RequestId id = command.id;
+  if (!command.submission) {
+    if (!scheduler_.Cancel(id)) return;
+    sampler_.Remove(id);
+    PublishStats();
+    deliveries_.End(id, FinishReason::kCancelled, Status::Ok());
+    return;
+  }
+  Request& request = command.submission->request;
+  sampler_.Add(id, request);
+  deliveries_.Open(id, request, std::move(command.submission->callback));
+  std::vector<TokenId> stop_ids = std::move(request.sampling.stop_token_ids);
+  if (!request.sampling.ignore_eos) stop_ids.insert(stop_ids.end(), stop_ids_.begin(), stop_ids_.end());
+  scheduler_.Add({.id = id,
+                  .prompt = std::move(request.prompt),
+                  .max_new_tokens = request.sampling.max_new_tokens,
+                  .stop_ids = std::move(stop_ids),
+                  .prompt_logprobs = request.sampling.prompt_logprobs});
+  ++applied_;
+}
+
+void StepLoop::Step(const batch::BatchPlan& plan) {
+  const TraceScope trace("step");
+  std::vector<SpanResult> results = worker_->Run(plan, sampler_);
+  std::vector<scheduler::SpanOutcome> outcomes;
+  outcomes.reserve(results.size());
+  for (const SpanResult& result : results) {
+    outcomes.push_back({.token = result.token.id, .failed = result.failed});
+  }
+  const std::vector<scheduler::SequenceUpdate> updates = scheduler_.Commit(plan, outcomes);
+  for (const scheduler::SequenceUpdate& update : updates) {
+    if (update.finish != scheduler::Finish::kNone) sampler_.Remove(update.id);
+  }
+  // Before the deliveries: who got a final one finds its memory free.
+  PublishStats();
+  for (size_t i = 0; i < updates.size(); ++i) {
+    deliveries_.Step(plan.spans[i], updates[i], std::move(results[i]));
+  }
+}
+
+void StepLoop::PublishStats() {
+  const scheduler::SchedulerStats s = scheduler_.stats();
+  const scheduler::SequenceMemory& memory = scheduler_.memory();
+  const std::lock_guard lock(mutex_);
+  published_ = {.running = s.running,
+                .waiting = s.waiting,
+                .free_blocks = memory.blocks().num_free(),
+                .total_blocks = memory.blocks().num_blocks(),
+                .free_slots = memory.slots().num_free(),
+                .total_slots = memory.slots().num_slots(),
+                .steps = s.steps,
+                .prompt_tokens = s.prompt_tokens,
+                .generated_tokens = s.generated_tokens,
+                .preemptions = s.preemptions};
+  published_applied_ = applied_;
+}
+
+}  // namespace perigee::engine

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "batch/batch_plan.h"
+#include "engine/deliveries.h"
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "engine/worker.h"
+#include "scheduler/scheduler.h"
+
+namespace perigee::engine {
+
+// The engine's thread: takes requests from a queue, asks the scheduler for a step, runs it on the worker and
+// delivers. Sleeps while there is nothing to do. Scheduler, worker, sampler and deliveries belong to that
+// thread alone; the public functions may be called from any thread.
+class StepLoop {
+ public:
+  // `stop_ids` end an answer unless the request ignores them. `seed` is for unseeded requests.
+  StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<Worker> worker,
+           std::vector<TokenId> stop_ids, uint64_t seed);
+  // Ends what is left with kCancelled and joins the thread.
+  ~StepLoop();
+  StepLoop(const StepLoop&) = delete;
+  StepLoop& operator=(const StepLoop&) = delete;
+
+  // Queues a request that was checked. Numbers ascend from 1 in the order of queueing.
+  RequestId Submit(Request request, OutputCallback callback);
+  void Cancel(RequestId id);
+  EngineStats stats() const;
+
+ private:
+  struct Submission {
+    Request request;
+    OutputCallback callback;
+  };
+  // A new request, or the wish to end one.
+  struct Command {
+    RequestId id = 0;
+    std::optional<Submission> submission;
+  };
+
+  void Loop();
+  // Waits for commands only when `idle`. Nothing when the loop is to end.
+  std::optional<std::vector<Command>> TakeCommands(bool idle);
+  void Apply(Command command);
+  void Step(const batch::BatchPlan& plan);
+  void PublishStats();
+
+  const std::vector<TokenId> stop_ids_;
+  scheduler::Scheduler scheduler_;
+  const std::unique_ptr<Worker> worker_;
+  Sampler sampler_;
+  Deliveries deliveries_;
+  uint64_t applied_ = 0;  // submissions that reached the scheduler
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::vector<Command> commands_;
+  bool stopping_ = false;
+  RequestId last_id_ = 0;           // as many requests were submitted
+  EngineStats published_;           // as of the last step
+  uint64_t published_applied_ = 0;  // submissions that published_ knows of
+
+  std::thread thread_;  // last: starts when everything else is there
+};
+
+}  // namespace perigee::engine

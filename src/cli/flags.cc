@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@ namespace {
 
 // No count on the command line is meant to exceed this; it keeps sums of counts far from overflow.
 constexpr int64_t kMaxCount = 1'000'000'000;
+constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();
 
 // Stores a value; returns what would be accepted when it is not, else nothing.
 using Store = std::function<std::string(const std::string&)>;
@@ -39,15 +41,18 @@ CLI::Option* AddValue(CLI::App& app, const std::string& names, const std::string
       ->type_name(placeholder);
 }
 
+bool ReadInteger(const std::string& text, int64_t low, int64_t high, int64_t* value) {
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, *value);
+  return error == std::errc() && end == last && *value >= low && *value <= high;
+}
+
 template <typename T>
 CLI::Option* AddInteger(CLI::App& app, const std::string& names, const std::string& help, int64_t low,
                         int64_t high, T* target) {
   return AddValue(app, names, "N", help, [=](const std::string& text) -> std::string {
     int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-      return StrCat("an integer from ", low, " to ", high);
-    }
+    if (!ReadInteger(text, low, high, &value)) return StrCat("an integer from ", low, " to ", high);
     *target = static_cast<T>(value);
     return "";
   });
@@ -82,10 +87,17 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
              &engine->max_running_requests);
   AddInteger(app, "--max-total-tokens", "Tokens that the latent cache holds", 1, kMaxCount,
              &engine->max_total_tokens);
-  AddInteger(app, "--chunked-prefill-size", "Prompt tokens computed in one step", 1, kMaxCount,
+  AddInteger(app, "--chunked-prefill-size", "Prompt tokens computed in one step (2048)", 1, 1 << 20,
              &engine->chunked_prefill_size);
   AddInteger(app, "--threads", "Compute threads", 1, 1024, &engine->threads);
-  AddInteger(app, "--seed", "Seed of requests that bring none", 0, INT64_MAX, &engine->seed);
+  AddValue(app, "--seed", "N", "Seed of requests that bring none (another in every run)",
+           [engine](const std::string& text) -> std::string {
+             int64_t value = 0;
+             if (!ReadInteger(text, 0, kMaxSeed, &value)) return StrCat("an integer from 0 to ", kMaxSeed);
+             // The engine's own 0 means "draw one".
+             engine->seed = static_cast<uint64_t>(value) + 1;
+             return "";
+           });
   AddValue(app, "--tp,--tp-size,--tensor-parallel-size", "N", "Ranks that share the model; 1 only",
            [](const std::string& text) -> std::string { return text == "1" ? "" : "1"; });
   AddValue(app, "--log-level", "LEVEL", "debug, info, warning, error or off",
@@ -119,10 +131,7 @@ void AddGenerate(CLI::App& root, GenerateFlags* flags) {
   AddValue(app, "--max-tokens", "N", "Most tokens of the answer (256)",
            [flags](const std::string& text) -> std::string {
              int64_t value = 0;
-             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-             if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMaxCount) {
-               return StrCat("an integer from 1 to ", kMaxCount);
-             }
+             if (!ReadInteger(text, 1, kMaxCount, &value)) return StrCat("an integer from 1 to ", kMaxCount);
              flags->max_tokens = value;
              return "";
            });
@@ -255,6 +264,9 @@ StatusOr<Command> CheckEval(const EvalFlags& flags) {
 StatusOr<Command> CheckCommand(Grammar& grammar) {
   const CLI::App& selected = Selected(grammar.app);
   const std::string name = selected.get_name();
+  for (const ModelFlags* flags : {&grammar.serve.model, &grammar.generate.model, &grammar.score.model}) {
+    PERIGEE_RETURN_IF_ERROR(engine::CheckConfig(flags->engine));
+  }
   if (name == "serve") return Command(std::move(grammar.serve));
   if (name == "generate") {
     if (grammar.generate.prompt.has_value() == grammar.generate.chat.has_value()) {

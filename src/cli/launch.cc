@@ -69,6 +69,9 @@ StatusOr<LoadedModel> LoadModel(const ModelFlags& flags) {
   LoadedModel model;
   PERIGEE_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::Load(flags.engine.model_path));
   engine::EngineConfig config = flags.engine;
+  for (const char* name : {"[EOS]", "[EOT]"}) {
+    if (const auto id = model.tokenizer->SpecialId(name)) config.extra_stop_ids.push_back(*id);
+  }
   if (isatty(STDERR_FILENO)) config.load_progress = ShowProgress;
   PERIGEE_ASSIGN_OR_RETURN(model.engine, engine::StartEngine(std::move(config)));
   return model;

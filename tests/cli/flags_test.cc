@@ -75,7 +75,11 @@ TEST(Flags, ServeTakesEveryFlagOfTheContract) {
   EXPECT_EQ(flags.model.engine.max_total_tokens, 9000);
   EXPECT_EQ(flags.model.engine.chunked_prefill_size, 128);
   EXPECT_EQ(flags.model.engine.threads, 3);
-  EXPECT_EQ(flags.model.engine.seed, 11u);
+  // Not 0, which would let the engine draw one.
+  EXPECT_NE(flags.model.engine.seed, 0u);
+  EXPECT_NE(flags.model.engine.seed, Parsed<ServeFlags>({"serve", "--seed", "0"}).model.engine.seed);
+  EXPECT_NE(Parsed<ServeFlags>({"serve", "--seed", "0"}).model.engine.seed, 0u);
+  EXPECT_EQ(Parsed<ServeFlags>({"serve"}).model.engine.seed, 0u);
   EXPECT_EQ(flags.model.log_level, LogLevel::kDebug);
   EXPECT_TRUE(flags.model.trust_remote_code);
   EXPECT_TRUE(flags.model.strict_template);
@@ -159,6 +163,8 @@ TEST(Flags, UsageErrorsNameFlagValueAndWhatIsAccepted) {
       {{"serve", "--max-running-requests", "0"}, {"--max-running-requests", "from 1"}},
       {{"serve", "--max-total-tokens", "99999999999999999999"}, {"--max-total-tokens", "9999"}},
       {{"serve", "--chunked-prefill-size", "-64"}, {"--chunked-prefill-size", "-64", "from 1"}},
+      {{"serve", "--context-length", "4096", "--max-total-tokens", "1024"},
+       {"--max-total-tokens", "1024", "4096"}},
       {{"serve", "--seed", "-1"}, {"--seed", "-1", "from 0"}},
       {{"serve", "--log-level", "loud"}, {"--log-level", "loud", "debug, info, warning, error, off"}},
       {{"serve", "--tp", "2"}, {"--tp", "\"2\"", "accepted: 1"}},

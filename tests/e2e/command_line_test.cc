@@ -1,0 +1,104 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "e2e/process.h"
+
+namespace perigee::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Finished Perigee(std::vector<std::string> args) {
+  args.insert(args.begin(), PERIGEE_PROGRAM);
+  return RunToEnd(args);
+}
+
+TEST(CommandLine, VersionAndHelpEndWithZero) {
+  const Finished version = Perigee({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_EQ(version.out, "perigee " PERIGEE_VERSION "\n");
+  const Finished help = Perigee({"serve", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--max-total-tokens"));
+  EXPECT_EQ(help.err, "");
+}
+
+struct FailureCase {
+  std::vector<std::string> args;
+  int exit_code;
+  std::vector<std::string> said;
+};
+
+TEST(CommandLine, FailuresHaveTheirCodeAndOneLine) {
+  const std::string empty_folder = ::testing::TempDir() + "perigee_empty_model";
+  std::filesystem::create_directories(empty_folder);
+  const std::string bad_input = ::testing::TempDir() + "perigee_bad_input.json";
+  std::ofstream(bad_input) << R"({"cases": [{"ids": [1]}, {"ids": [1, "x"]}]})";
+  const std::string url = "http://127.0.0.1:1";
+  const std::string data = std::string(PERIGEE_TEST_DATA) + "/eval/chat.jsonl";
+  const std::vector<FailureCase> cases = {
+      {{}, 2, {"serve, generate, score, eval, inspect"}},
+      {{"serve", "--port", "70000"}, 2, {"--port", "70000", "0 to 65535"}},
+      {{"serve", "--model-path", "/nonexistent", "--threads", "0"}, 2, {"--threads"}},
+      {{"serve", "--tp", "2"}, 2, {"--tp", "accepted: 1"}},
+      {{"serve", "--unknown"}, 2, {"--unknown", "--model-path"}},
+      {{"inspect", "--shape", "no-such-shape"}, 2, {"no-such-shape", "kimi-linear-48b"}},
+      {{"serve", "--model-path", "/nonexistent"}, 1, {"--model-path", "/nonexistent"}},
+      {{"generate", "--model-path", empty_folder, "--prompt", "a"}, 1, {empty_folder}},
+      {{"inspect", empty_folder}, 1, {empty_folder}},
+      {{"score", "--input", "/nonexistent.json"}, 1, {"/nonexistent.json"}},
+      {{"score", "--input", bad_input}, 1, {"cases[1]", "ids"}},
+      {{"score", "--input", bad_input, "--output", "/nonexistent/out"}, 1, {"--output", "/nonexistent/out"}},
+      {{"eval", "chat", "--base-url", url, "--data", data}, 1, {url}},
+      {{"eval", "chat", "--base-url", url, "--data", "/nonexistent.jsonl"}, 1, {"/nonexistent.jsonl"}},
+      {{"eval", "gsm8k", "--base-url", url, "--data", data}, 1, {"chat.jsonl:1", "\"question\""}},
+      {{"generate", "--prompt", "a", "--context-length", "8", "--max-tokens", "9"}, 1, {"9"}},
+  };
+  for (const FailureCase& failure : cases) {
+    std::string shown = "perigee";
+    for (const std::string& arg : failure.args) shown += " " + arg;
+    const Finished finished = Perigee(failure.args);
+    EXPECT_EQ(finished.exit_code, failure.exit_code) << shown << "\n" << finished.err;
+    EXPECT_EQ(finished.out, "") << shown;
+    const size_t last = finished.err.rfind("perigee: ");
+    ASSERT_NE(last, std::string::npos) << shown << "\n" << finished.err;
+    const std::string line = finished.err.substr(last);
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    for (const std::string& said : failure.said) EXPECT_THAT(line, HasSubstr(said)) << shown;
+  }
+  std::filesystem::remove_all(empty_folder);
+  std::filesystem::remove(bad_input);
+}
+
+TEST(CommandLine, GenerateStreamsAndEndsTheLine) {
+  const Finished chat = Perigee({"generate", "--chat", "Hello"});
+  EXPECT_EQ(chat.exit_code, 0) << chat.err;
+  EXPECT_EQ(chat.out, "Hello! I am a tiny Kimi-Linear model made for tests.\n");
+  EXPECT_THAT(chat.err, HasSubstr("bundled model"));
+  const Finished raw = Perigee({"generate", "--model-path", PERIGEE_MODELS "/tiny-kimi-linear", "--prompt",
+                                "<|im_user|>user<|im_middle|>Say hello in Russian.<|im_end|>"
+                                "<|im_assistant|>assistant<|im_middle|>"});
+  EXPECT_EQ(raw.exit_code, 0) << raw.err;
+  EXPECT_EQ(raw.out, "Привет, мир!\n");
+  EXPECT_EQ(raw.err, "");
+  const Finished cut = Perigee({"generate", "--chat", "Hello", "--max-tokens", "2"});
+  EXPECT_EQ(cut.exit_code, 0) << cut.err;
+  EXPECT_EQ(cut.out, "Hello!\n");
+}
+
+TEST(CommandLine, TrustRemoteCodeIsAcceptedWithOneLine) {
+  const Finished finished = Perigee({"generate", "--model-path", PERIGEE_MODELS "/tiny-kimi-linear", "--chat",
+                                     "Hello", "--trust-remote-code"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("--trust-remote-code has no effect"));
+  EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+}
+
+}  // namespace
+}  // namespace perigee::testing

@@ -1,0 +1,224 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/http_client.h"
+#include "e2e/process.h"
+
+namespace perigee::testing {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr char kModel[] = PERIGEE_MODELS "/tiny-kimi-linear";
+constexpr char kListening[] = "perigee is listening on ";
+
+// One server for all tests of the suite.
+class Serve : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = std::make_unique<Process>(
+        std::vector<std::string>{PERIGEE_PROGRAM, "serve", "--model-path", kModel, "--port", "0"});
+    const std::string line = server_->WaitForLine(kListening);
+    ASSERT_NE(line, "") << server_->err();
+    url_ = line.substr(std::string(kListening).size());
+  }
+
+  static void TearDownTestSuite() {
+    server_->Signal(SIGTERM);
+    EXPECT_EQ(server_->Wait(), 0) << server_->err();
+    server_.reset();
+  }
+
+  static Finished Eval(const std::string& kind, const std::string& file,
+                       std::vector<std::string> flags = {}) {
+    std::vector<std::string> args = {PERIGEE_PROGRAM,
+                                     "eval",
+                                     kind,
+                                     "--base-url",
+                                     url_,
+                                     "--data",
+                                     std::string(PERIGEE_TEST_DATA "/eval/") + file};
+    args.insert(args.end(), flags.begin(), flags.end());
+    return RunToEnd(args, std::chrono::seconds(280));
+  }
+
+  // The number after `label` in an eval's output; -1 when there is none.
+  static double Figure(const std::string& out, const std::string& label) {
+    const size_t at = ("\n" + out).find("\n" + label + ": ");
+    return at == std::string::npos ? -1 : std::atof(out.c_str() + at + label.size() + 2);
+  }
+
+  static Json Post(const std::string& path, const Json& body, int status = 200) {
+    cli::HttpClient client(*cli::ParseHttpUrl(url_), std::chrono::seconds(120));
+    const auto reply = client.Post(path, body.dump());
+    if (!reply.ok()) {
+      ADD_FAILURE() << reply.status().message();
+      return {};
+    }
+    EXPECT_EQ(reply->status, status) << reply->body;
+    return Json::parse(reply->body, nullptr, false);
+  }
+
+  static std::unique_ptr<Process> server_;
+  static std::string url_;
+};
+
+std::unique_ptr<Process> Serve::server_;
+std::string Serve::url_;
+
+TEST_F(Serve, WordProblemsWith32InParallel) {
+  const Finished eval = Eval("gsm8k", "arithmetic.jsonl", {"--num-questions", "200", "--parallel", "32"});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_GE(Figure(eval.out, "Score"), 0.99) << eval.out << eval.err;
+  EXPECT_GT(Figure(eval.out, "Total latency"), 0) << eval.out;
+  EXPECT_GT(Figure(eval.out, "Output throughput"), 0) << eval.out;
+  EXPECT_THAT(eval.err, HasSubstr("n = 200, "));
+  EXPECT_THAT(eval.err, HasSubstr("truncated 0, unparsed 0"));
+  RecordProperty("seconds", std::to_string(Figure(eval.out, "Total latency")));
+}
+
+TEST_F(Serve, ChatsToTheCharacter) {
+  const Finished eval = Eval("chat", "chat.jsonl");
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_GE(Figure(eval.out, "Score"), 0.97) << eval.out;
+  EXPECT_THAT(eval.err, HasSubstr("n = 100, "));
+}
+
+TEST_F(Serve, PassKeysIn2048Tokens) {
+  const Finished eval = Eval("needle", "needle_2048.jsonl");
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_GE(Figure(eval.out, "Score"), 0.80) << eval.out;
+  EXPECT_THAT(eval.err, HasSubstr("n = 20, "));
+}
+
+TEST_F(Serve, AnswersAreThoseOfTheGoldenCases) {
+  std::ifstream in(PERIGEE_TEST_DATA "/golden/tiny-kimi-linear.json");
+  const Json golden = Json::parse(in);
+  for (const Json& want : golden["cases"]) {
+    const Json sampling = {
+        {"temperature", 0}, {"max_new_tokens", want["greedy"].size()}, {"skip_special_tokens", false}};
+    const Json by_ids = Post("/generate", {{"input_ids", want["ids"]}, {"sampling_params", sampling}});
+    EXPECT_EQ(by_ids["output_ids"], want["greedy"]) << want["name"];
+    const Json by_text = Post("/generate", {{"text", want["text"]}, {"sampling_params", sampling}});
+    EXPECT_EQ(by_text["output_ids"], want["greedy"]) << want["name"];
+    EXPECT_EQ(by_text["meta_info"]["prompt_tokens"], want["ids"].size()) << want["name"];
+  }
+}
+
+TEST_F(Serve, NamesItsModel) {
+  const Json chat = Post("/v1/chat/completions",
+                         {{"model", "tiny-kimi-linear"},
+                          {"temperature", 0},
+                          {"messages", {{{"role", "user"}, {"content", "Say hello in Russian."}}}}});
+  EXPECT_EQ(chat["choices"][0]["message"]["content"], "Привет, мир!");
+  EXPECT_EQ(chat["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(chat["model"], "tiny-kimi-linear");
+}
+
+TEST_F(Serve, EvalWritesEveryAnswer) {
+  const std::string file = ::testing::TempDir() + "perigee_eval_answers.jsonl";
+  const Finished eval = Eval("chat", "chat.jsonl", {"--num-questions", "3", "--output", file});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  std::ifstream in(file);
+  std::string line;
+  int64_t lines = 0;
+  for (; std::getline(in, line); ++lines) {
+    const Json answer = Json::parse(line);
+    EXPECT_EQ(answer["index"], lines);
+    EXPECT_EQ(answer["correct"], answer["text"] == answer["answer"]);
+    EXPECT_EQ(answer["finish_reason"], "stop");
+  }
+  EXPECT_EQ(lines, 3);
+  std::remove(file.c_str());
+}
+
+// A server of its own for what ends it.
+class Stopping : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    server_ = std::make_unique<Process>(
+        std::vector<std::string>{PERIGEE_PROGRAM, "serve", "--model-path", kModel, "--port", "0"});
+    const std::string line = server_->WaitForLine(kListening);
+    ASSERT_NE(line, "") << server_->err();
+    url_ = line.substr(std::string(kListening).size());
+  }
+
+  // A request that runs on: status and finish reason come back through the members.
+  void Ask(int64_t tokens) {
+    client_ = std::thread([this, tokens] {
+      cli::HttpClient client(*cli::ParseHttpUrl(url_), std::chrono::seconds(60));
+      const Json body = {
+          {"text", "The quiet river follows"},
+          {"sampling_params", {{"temperature", 0}, {"max_new_tokens", tokens}, {"ignore_eos", true}}}};
+      reply_ = client.Post("/generate", body.dump());
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+
+  std::unique_ptr<Process> server_;
+  std::string url_;
+  std::thread client_;
+  StatusOr<cli::HttpReply> reply_ = Unavailable("not asked");
+};
+
+TEST_F(Stopping, TheFirstSignalLetsAnswersFinish) {
+  Ask(1500);
+  const auto start = std::chrono::steady_clock::now();
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0) << server_->err();
+  client_.join();
+  ASSERT_TRUE(reply_.ok()) << reply_.status().message();
+  EXPECT_EQ(reply_->status, 200);
+  EXPECT_EQ(Json::parse(reply_->body)["meta_info"]["completion_tokens"], 1500);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST_F(Stopping, TheSecondSignalEndsAtOnce) {
+  Ask(100'000);
+  server_->Signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(server_->Wait(std::chrono::seconds(0)), -1);
+  server_->Signal(SIGINT);
+  EXPECT_EQ(server_->Wait(std::chrono::seconds(5)), 1);
+  client_.join();
+  EXPECT_FALSE(reply_.ok());
+}
+
+TEST_F(Stopping, APortInUseIsOneLine) {
+  const std::string port = url_.substr(url_.rfind(':') + 1);
+  const Finished second = RunToEnd({PERIGEE_PROGRAM, "serve", "--model-path", kModel, "--port", port});
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_THAT(second.err, HasSubstr(port));
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+}
+
+TEST(StrictTemplate, RefusesWhatIsNotRendered) {
+  const std::string folder = ::testing::TempDir() + "perigee_strict_template";
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(kModel, folder);
+  std::ofstream(folder + "/chat_template.jinja", std::ios::app) << "<think>";
+  const Finished strict = RunToEnd({PERIGEE_PROGRAM, "serve", "--model-path", folder, "--strict-template"});
+  EXPECT_EQ(strict.exit_code, 1);
+  EXPECT_THAT(strict.err, HasSubstr("--strict-template"));
+  const Finished warned = RunToEnd({PERIGEE_PROGRAM, "generate", "--model-path", folder, "--chat", "Hello"});
+  EXPECT_EQ(warned.exit_code, 0);
+  EXPECT_THAT(warned.err, HasSubstr("chat template"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace perigee::testing

@@ -41,10 +41,8 @@ class Lexer {
 
   StatusOr<std::vector<JinjaChunk>> Run() {
     while (at_ < source_.size()) {
-      size_t open = at_;
-      do {
-        open = source_.find('{', open == at_ ? at_ : open + 1);
-      } while (open != std::string_view::npos && !IsTag(open));
+      size_t open = source_.find('{', at_);
+      while (open != std::string_view::npos && !IsTag(open)) open = source_.find('{', open + 1);
       AddText(open);
       if (open == std::string_view::npos) break;
       PERIGEE_RETURN_IF_ERROR(source_[open + 1] == '#' ? ReadComment(open) : ReadTag(open));

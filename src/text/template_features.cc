@@ -12,6 +12,7 @@ namespace perigee::text {
 namespace {
 
 constexpr size_t kMaxFindings = 20;
+constexpr std::string_view kReturnOf = "## Return of ";
 constexpr std::string_view kSpace = " \t\r\n";
 
 constexpr std::string_view kMarkers[] = {"<|im_user|>",
@@ -82,7 +83,10 @@ class Inspector {
     }
     for (const JinjaChunk& chunk : chunks) {
       if (chunk.kind == JinjaChunk::Kind::kText) {
-        InspectText(chunk.text, false);
+        // The line break of "## Return of ID", after the id.
+        const bool after_id = tags_since_return_ <= 1 && chunk.text == "\n";
+        tags_since_return_ = kLongAgo;
+        InspectText(chunk.text, after_id);
       } else {
         InspectTag(chunk);
       }
@@ -93,6 +97,7 @@ class Inspector {
 
  private:
   using Kind = JinjaToken::Kind;
+  static constexpr int kLongAgo = 2;
 
   void Find(std::string sentence) {
     if (findings_.size() < kMaxFindings &&
@@ -123,19 +128,20 @@ class Inspector {
       return std::any_of(chunk.tokens.begin(), chunk.tokens.end(),
                          [&](const JinjaToken& t) { return t.kind == kind && t.text == text; });
     };
-    for (const JinjaToken& token : chunk.tokens) InspectToken(token);
+    const bool has_return = has(Kind::kString, kReturnOf);
+    tags_since_return_ = has_return                                    ? 0
+                         : chunk.kind == JinjaChunk::Kind::kExpression ? tags_since_return_ + 1
+                                                                       : kLongAgo;
+    for (const JinjaToken& token : chunk.tokens) InspectToken(token, has_return);
     const bool loop = !chunk.tokens.empty() && chunk.tokens[0].text == "for";
     if (loop && has(Kind::kName, "if")) Find("it leaves out some messages (a loop with a condition)");
     if (loop && has(Kind::kName, "tools")) Find("it renders tools one by one");
     if (chunk.kind == JinjaChunk::Kind::kExpression && has(Kind::kName, "tools") &&
         !(has(Kind::kName, "tojson") && has(Kind::kString, ",") && has(Kind::kString, ":")))
       Find("it renders tools in another form than compact JSON");
-    // A line break may follow the id of "## Return of ID".
-    after_return_id_ = after_return_ && chunk.kind == JinjaChunk::Kind::kExpression;
-    after_return_ = chunk.kind == JinjaChunk::Kind::kExpression && has(Kind::kString, "## Return of ");
   }
 
-  void InspectToken(const JinjaToken& token) {
+  void InspectToken(const JinjaToken& token, bool line_break_allowed) {
     switch (token.kind) {
       case Kind::kOperator:
         break;
@@ -157,16 +163,14 @@ class Inspector {
         if (const auto sentence = NamedSentence(token.text)) {
           Find(*sentence);
         } else {
-          InspectText(token.text, true);
+          InspectText(token.text, line_break_allowed && token.text == "\n");
         }
         break;
     }
   }
 
   // Text that is printed: markers, and what stands between them.
-  void InspectText(std::string_view text, bool literal) {
-    const bool line_break_expected = !literal && after_return_id_;
-    if (!literal) after_return_ = after_return_id_ = false;
+  void InspectText(std::string_view text, bool space_allowed) {
     bool beside_media = false;
     while (!text.empty()) {
       const size_t begin = text.find("<|");
@@ -175,7 +179,7 @@ class Inspector {
           end == std::string_view::npos ? std::string_view() : text.substr(begin, end + 2 - begin);
       const bool media = Contains(kMediaMarkers, marker);
       InspectPlain(text.substr(0, marker.empty() ? text.size() : begin),
-                   literal || line_break_expected || beside_media || media);
+                   space_allowed || beside_media || media);
       if (marker.empty()) return;
       Seen(marker);
       if (!media && !Contains(kMarkers, marker)) Find(StrCat("it prints the marker ", Quoted(marker)));
@@ -195,9 +199,9 @@ class Inspector {
       Find(StrCat("it prints a text of its own, such as a default system text: ", Quoted(words)));
     } else {
       Seen(words);
-      if (words == "## Return of") {
-        after_return_ = true;
-        if (text != "## Return of ") Find("it prints white space around \"## Return of\"");
+      if (words == Strip(kReturnOf)) {
+        tags_since_return_ = 0;
+        if (text != kReturnOf) Find("it prints white space around \"## Return of\"");
       } else if (text.size() != words.size() && !space_allowed) {
         Find("it prints white space between its parts");
       }
@@ -220,8 +224,7 @@ class Inspector {
   std::vector<std::string> findings_;
   std::unordered_set<std::string> locals_;
   std::unordered_set<std::string> seen_;
-  bool after_return_ = false;     // the last chunk printed "## Return of "
-  bool after_return_id_ = false;  // ... and an expression followed
+  int tags_since_return_ = kLongAgo;  // expressions since "## Return of " was printed
 };
 
 }  // namespace

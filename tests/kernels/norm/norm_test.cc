@@ -121,6 +121,19 @@ TEST(GatedRmsNorm, EveryWidthOnEveryTarget) {
   });
 }
 
+TEST(GatedRmsNorm, NaNIsNotHidden) {
+  const KernelRunner runner;
+  ForEachTarget([&](int64_t) {
+    const std::vector<float> x(3, 1.f), weight(3, 1.f), gate = {0, std::nanf(""), -300};
+    std::vector<float> y(3);
+    kernels::GatedRmsNorm(runner.context(), {x.data(), 1, 3}, {gate.data(), 1, 3}, weight, 0,
+                          {y.data(), 1, 3});
+    EXPECT_EQ(y[0], 0.5f);
+    EXPECT_TRUE(std::isnan(y[1]));
+    EXPECT_EQ(y[2], 0);
+  });
+}
+
 // A row's bits depend on nothing but the row: not on the rows around it nor on the number of threads, and not
 // on the vector width either.
 TEST(Norms, RowsStandAlone) {

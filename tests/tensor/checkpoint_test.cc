@@ -1,8 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -121,6 +125,29 @@ TEST(Checkpoint, ReleasedBytesAndTheirNeighboursStayReadable) {
     const StoredTensor* t = opened->Find(written.name);
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(t->bytes.data()), t->bytes.size()), written.bytes);
   }
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(Checkpoint, ReleasedBytesStopCountingAsOurs) {
+  constexpr size_t kBytes = size_t{32} << 20;
+  TempFolder folder;
+  {
+    const std::vector<WrittenTensor> tensors = {{"big", "F32", {kBytes / 4}, std::string(kBytes, 'q')}};
+    folder.Write("m.safetensors", test::SafetensorsFile(tensors));
+  }
+  const StatusOr<Checkpoint> opened = Checkpoint::Open(folder.path());
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  const StoredTensor& big = *opened->Find("big");
+  EXPECT_EQ(std::count(big.bytes.begin(), big.bytes.end(), std::byte{'q'}), static_cast<int64_t>(kBytes));
+  const int64_t before = ResidentBytes();
+  opened->Release(big);
+  EXPECT_LT(ResidentBytes(), before - static_cast<int64_t>(kBytes) * 3 / 4);
 }
 
 TEST(Checkpoint, RefusesFoldersThatAreNone) {

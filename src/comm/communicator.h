@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,22 +17,28 @@ std::string_view CollectiveName(Collective c);
 
 // Elements that this rank has sent to other ranks, by kind, since the start: raised where buffers move. An
 // all-gather sends the rank's rows to every other rank; a reduce-scatter sends every part but its own; an
-// all-reduce is counted as the reduce-scatter and the all-gather that it is made of.
+// all-reduce (under its own kind) counts the reduce-scatter and the all-gather that it is made of, with rank
+// r's part of n elements beginning at r * n / size. A call that fails counts nothing; a group of one rank
+// counts calls and no elements.
 struct Traffic {
   std::array<uint64_t, kNumCollectives> elements{};
   std::array<uint64_t, kNumCollectives> calls{};
 
   uint64_t TotalElements() const;
+  // One call of kind `c` in which this rank sent `sent` elements.
+  void Add(Collective c, int64_t sent);
 };
 // What happened between two readings.
 Traffic operator-(const Traffic& later, const Traffic& earlier);
 
 // A group of ranks that exchange rows of floats. One object per rank and group, used by that rank's thread
 // only. Every rank of the group makes the same calls in the same order with matching counts; a call returns
-// when this rank's buffers may be used again. Waiting blocks, it does not spin. Sums are taken in a fixed
-// binary tree over the group's ranks in index order (neighbours first: (0 + 1) + (2 + 3)), so that their bits
-// do not depend on timing or transport. An error means that the group is broken (a rank left, Abort): the
-// step has no result and the group no future.
+// when this rank's buffers may be used again; send and receive must not overlap. Waiting blocks, it does not
+// spin. Sums are taken in a fixed binary tree over the group's ranks in index order (comm/tree_sum.h), so
+// that their bits do not depend on timing, cut or transport. Calls that do not match between ranks are a
+// defect and end the process. An error means that the group is broken (a rank left, Abort): the step has no
+// result and the group no future. Destroying the object is leaving the group, which breaks it for the ranks
+// that stay, though not the groups split from it.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -5,19 +5,9 @@
 namespace perigee::ref {
 namespace {
 
-// One rounding where the machine has fused multiply-adds, two where it has not: the same choice as the
-// kernels'.
-float MulAdd(float a, float b, float c) {
-#if defined(__x86_64__)
-  static const bool fused = __builtin_cpu_supports("fma");
-  if (!fused) return a * b + c;
-#endif
-  return std::fma(a, b, c);
-}
-
-float Chain(const float* x, const float* w, int64_t begin, int64_t end) {
+float Chain(const float* x, const float* w, int64_t begin, int64_t end, bool fused) {
   float sum = 0;
-  for (int64_t i = begin; i < end; ++i) sum = MulAdd(x[i], w[i], sum);
+  for (int64_t i = begin; i < end; ++i) sum = fused ? std::fma(x[i], w[i], sum) : x[i] * w[i] + sum;
   return sum;
 }
 
@@ -43,14 +33,14 @@ std::vector<double> Product(int64_t in, const std::vector<double>& x, const std:
 }
 
 std::vector<float> ProductChains(int64_t in, std::span<const float> x, std::span<const float> w,
-                                 std::span<const int64_t> bounds) {
+                                 std::span<const int64_t> bounds, bool fused) {
   const int64_t rows = static_cast<int64_t>(x.size()) / in, out = static_cast<int64_t>(w.size()) / in;
   std::vector<float> y;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t o = 0; o < out; ++o) {
       std::vector<float> parts;
       for (size_t p = 0; p + 1 < bounds.size(); ++p) {
-        parts.push_back(Chain(&x[r * in], &w[o * in], bounds[p], bounds[p + 1]));
+        parts.push_back(Chain(&x[r * in], &w[o * in], bounds[p], bounds[p + 1], fused));
       }
       y.push_back(Tree(std::move(parts)));
     }

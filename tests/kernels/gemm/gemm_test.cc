@@ -12,11 +12,13 @@
 #include "testing/kernel_fixture.h"
 #include "testing/random.h"
 #include "testing/stored_weights.h"
+#include "testing/targets.h"
 #include "testing/tolerances.h"
 
 namespace perigee::kernels {
 namespace {
 
+using test::ForEachTarget;
 using test::KernelRunner;
 using test::Near;
 using test::PaddedMatrix;
@@ -59,9 +61,13 @@ TEST_P(GemmDTypeTest, EqualsTheChainOfMultiplyAdds) {
     EXPECT_EQ(packed.out(), out);
     EXPECT_EQ(packed.in(), in);
     EXPECT_EQ(packed.is_bf16(), GetParam() == DType::kBF16);
-    const std::vector<float> y = RunGemm(packed, PaddedMatrix(rows, in, x), rows, 2);
-    EXPECT_TRUE(SameBits(y, ref::ProductChains(in, x, w.values(), std::vector<int64_t>{0, in})));
-    EXPECT_TRUE(Near(y, ref::Product(in, ToDouble(x), ToDouble(w.values())), test::kGemmTolerance));
+    const std::vector<double> expected = ref::Product(in, ToDouble(x), ToDouble(w.values()));
+    ForEachTarget([&](int64_t target) {
+      const std::vector<float> y = RunGemm(packed, PaddedMatrix(rows, in, x), rows, 2);
+      const bool fused = test::HasFusedMultiplyAdd(target);
+      EXPECT_TRUE(SameBits(y, ref::ProductChains(in, x, w.values(), std::vector<int64_t>{0, in}, fused)));
+      EXPECT_TRUE(Near(y, expected, test::kGemmTolerance));
+    });
   }
 }
 
@@ -76,8 +82,11 @@ TEST_P(GemmDTypeTest, PartsAreAddedInATree) {
     for (const std::vector<int64_t>& bounds : cuts) {
       SCOPED_TRACE(::testing::Message()
                    << rows << " x " << in << " -> " << out << " in " << bounds.size() - 1 << " parts");
-      const std::vector<float> y = RunGemm(packed, PaddedMatrix(rows, in, x), rows, 2, &bounds);
-      EXPECT_TRUE(SameBits(y, ref::ProductChains(in, x, w.values(), bounds)));
+      ForEachTarget([&](int64_t target) {
+        const std::vector<float> y = RunGemm(packed, PaddedMatrix(rows, in, x), rows, 2, &bounds);
+        const bool fused = test::HasFusedMultiplyAdd(target);
+        EXPECT_TRUE(SameBits(y, ref::ProductChains(in, x, w.values(), bounds, fused)));
+      });
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "testing/compare.h"
 #include "testing/kernel_fixture.h"
 #include "testing/random.h"
+#include "testing/targets.h"
 #include "testing/tolerances.h"
 
 namespace perigee::kernels {
@@ -37,9 +38,12 @@ TEST(KdaGate, SweepFromMinusEightyToEighty) {
   std::vector<float> z;
   for (int i = -8000; i <= 8000; ++i) z.push_back(static_cast<float>(i) / 100);
   const std::vector<float> none(z.size(), 0.0f);
-  const std::vector<float> g = RunGate(z, 1, none, {-1.0f}, 2, false);
-  EXPECT_TRUE(Near(g, ref::KdaGate(ToDouble(z), ToDouble(none), {0.0}), test::kGateTolerance));
-  for (float v : g) EXPECT_LE(v, 0);
+  const std::vector<double> expected = ref::KdaGate(ToDouble(z), ToDouble(none), {0.0});
+  test::ForEachTarget([&](int64_t) {
+    const std::vector<float> g = RunGate(z, 1, none, {-1.0f}, 2, false);
+    EXPECT_TRUE(Near(g, expected, test::kGateTolerance));
+    for (float v : g) EXPECT_LE(v, 0);
+  });
 }
 
 TEST(KdaGate, ValuesOfTheSpecification) {
@@ -90,7 +94,8 @@ TEST(Sigmoid, Sweep) {
     x.push_back(static_cast<float>(i) / 100);
     expected.push_back(ref::Sigmoid(x.back()));
   }
-  EXPECT_TRUE(Near(RunSigmoid(x, 1, 1, false), expected, test::kSigmoidTolerance));
+  test::ForEachTarget(
+      [&](int64_t) { EXPECT_TRUE(Near(RunSigmoid(x, 1, 1, false), expected, test::kSigmoidTolerance)); });
 }
 
 TEST(Sigmoid, ExtremesAndBits) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/kda/kda_problem.h"
+#include "testing/targets.h"
 #include "testing/tolerances.h"
 
 namespace perigee::kernels {
@@ -27,14 +28,17 @@ std::vector<KdaSequence> RandomBatch(uint64_t seed, const KdaShape& shape, const
 }
 
 void ExpectReference(KdaKernel kernel, const KdaShape& shape, const std::vector<KdaSequence>& batch) {
-  const std::vector<KdaResult> results = RunKda(kernel, shape, batch);
-  for (size_t i = 0; i < batch.size(); ++i) {
-    SCOPED_TRACE(::testing::Message() << batch[i].tokens << " tokens, " << shape.heads << " heads "
-                                      << shape.key_dim << " x " << shape.value_dim);
-    const KdaExpected expected = KdaReference(shape, batch[i]);
-    EXPECT_TRUE(Near(results[i].out, expected.out, kKdaTolerance));
-    EXPECT_TRUE(Near(results[i].state, expected.state, kKdaTolerance));
-  }
+  std::vector<KdaExpected> expected;
+  for (const KdaSequence& s : batch) expected.push_back(KdaReference(shape, s));
+  ForEachTarget([&](int64_t) {
+    const std::vector<KdaResult> results = RunKda(kernel, shape, batch);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      SCOPED_TRACE(::testing::Message() << batch[i].tokens << " tokens, " << shape.heads << " heads "
+                                        << shape.key_dim << " x " << shape.value_dim);
+      EXPECT_TRUE(Near(results[i].out, expected[i].out, kKdaTolerance));
+      EXPECT_TRUE(Near(results[i].state, expected[i].state, kKdaTolerance));
+    }
+  });
 }
 
 // Runs a sequence in pieces of the given lengths.

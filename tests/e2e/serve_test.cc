@@ -25,15 +25,25 @@ using ::testing::HasSubstr;
 constexpr char kModel[] = PERIGEE_MODELS "/tiny-kimi-linear";
 constexpr char kListening[] = "perigee is listening on ";
 
+// Starts a server on a free port and waits until it answers at `url`.
+std::unique_ptr<Process> StartServer(std::string* url) {
+  auto server = std::make_unique<Process>(
+      std::vector<std::string>{PERIGEE_PROGRAM, "serve", "--model-path", kModel, "--port", "0"});
+  const std::string line = server->WaitForLine(kListening);
+  if (line.empty()) {
+    ADD_FAILURE() << "no server: " << server->err();
+    return nullptr;
+  }
+  *url = line.substr(std::string(kListening).size());
+  return server;
+}
+
 // One server for all tests of the suite.
 class Serve : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server_ = std::make_unique<Process>(
-        std::vector<std::string>{PERIGEE_PROGRAM, "serve", "--model-path", kModel, "--port", "0"});
-    const std::string line = server_->WaitForLine(kListening);
-    ASSERT_NE(line, "") << server_->err();
-    url_ = line.substr(std::string(kListening).size());
+    server_ = StartServer(&url_);
+    ASSERT_TRUE(server_);
   }
 
   static void TearDownTestSuite() {
@@ -118,7 +128,7 @@ TEST_F(Serve, AnswersAreThoseOfTheGoldenCases) {
   }
 }
 
-TEST_F(Serve, NamesItsModel) {
+TEST_F(Serve, ChatsOverOpenAi) {
   const Json chat = Post("/v1/chat/completions",
                          {{"model", "tiny-kimi-linear"},
                           {"temperature", 0},
@@ -149,11 +159,8 @@ TEST_F(Serve, EvalWritesEveryAnswer) {
 class Stopping : public ::testing::Test {
  protected:
   void SetUp() override {
-    server_ = std::make_unique<Process>(
-        std::vector<std::string>{PERIGEE_PROGRAM, "serve", "--model-path", kModel, "--port", "0"});
-    const std::string line = server_->WaitForLine(kListening);
-    ASSERT_NE(line, "") << server_->err();
-    url_ = line.substr(std::string(kListening).size());
+    server_ = StartServer(&url_);
+    ASSERT_TRUE(server_);
   }
 
   // A request that runs on: status and finish reason come back through the members.

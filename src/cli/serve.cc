@@ -44,6 +44,7 @@ Status RunServe(ServeFlags flags) {
   std::printf("perigee is listening on %s\n", Url(flags.host, server->port()).c_str());
   std::fflush(stdout);
   stop.get_future().wait();
+  signals.Arm(nullptr);
   LogInfo("stopping: running answers may finish");
   server->Stop(kDrainLimit);
   return Status::Ok();

@@ -47,13 +47,9 @@ void SignalWatcher::Watch() {
     if (watched[1].revents != 0) return;
     signalfd_siginfo info;
     if (read(signal_fd_, &info, sizeof info) != sizeof info) continue;
-    std::function<void()> handler;
-    {
-      std::lock_guard lock(mutex_);
-      handler = std::exchange(on_signal_, nullptr);
-    }
-    if (!handler) _exit(1);
-    handler();
+    std::lock_guard lock(mutex_);
+    if (!on_signal_) _exit(1);
+    std::exchange(on_signal_, nullptr)();
   }
 }
 

@@ -15,7 +15,8 @@ class SignalWatcher {
   // Stops watching; the signals stay blocked.
   ~SignalWatcher();
 
-  // `on_signal` runs on the watcher's thread at the first signal from now on.
+  // `on_signal` runs on the watcher's thread at the first signal from now on. It must be quick. Once another
+  // Arm has returned, it neither runs nor will.
   void Arm(std::function<void()> on_signal);
 
   SignalWatcher(const SignalWatcher&) = delete;

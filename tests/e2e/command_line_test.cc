@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "e2e/process.h"
@@ -90,6 +93,19 @@ TEST(CommandLine, GenerateStreamsAndEndsTheLine) {
   const Finished cut = Perigee({"generate", "--chat", "Hello", "--max-tokens", "2"});
   EXPECT_EQ(cut.exit_code, 0) << cut.err;
   EXPECT_EQ(cut.out, "Hello!\n");
+}
+
+TEST(CommandLine, AnInterruptEndsTheAnswer) {
+  Process process(
+      {PERIGEE_PROGRAM, "generate", "--prompt", "The quiet river follows", "--max-tokens", "100000"});
+  for (int i = 0; i < 1000 && process.out().empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_NE(process.out(), "");
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait(std::chrono::seconds(20)), 1);
+  EXPECT_THAT(process.err(), HasSubstr("perigee: interrupted\n"));
+  EXPECT_EQ(process.out().back(), '\n');
 }
 
 TEST(CommandLine, TrustRemoteCodeIsAcceptedWithOneLine) {

@@ -55,8 +55,6 @@ class DescendingIds {
  public:
   DescendingIds(std::span<const float> logits, float max, float temperature)
       : logits_(logits), weights_(logits.size()), bucket_of_(logits.size(), kNone) {
-    // The exponent saturates anyway: no quotient of distinct logits gets smaller by a smaller temperature.
-    temperature = std::max(temperature, 1e-30f);
     HWY_DYNAMIC_DISPATCH(SoftmaxWeights)(logits.data(), logits.size(), max, temperature, weights_.data());
     float lowest = max;
     for (size_t i = 0; i < logits.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "kernels/sampling/sampling.h"
 #include "testing/random.h"
 #include "testing/targets.h"
@@ -115,6 +116,8 @@ TEST(SampleToken, SharpChoicesAreTheArgmax) {
   for (const double u : {0.0, 0.5, kAlmostOne}) {
     for (const float temperature : {1e-7f, 1e-9f, 1e-30f, 1e-45f}) {
       EXPECT_EQ(SampleToken(logits, {.temperature = temperature}, u), 4) << temperature;
+      const ScopedFlushDenormals flush;  // as on a pool's threads: 1e-45 counts as zero there
+      EXPECT_EQ(SampleToken(logits, {.temperature = temperature}, u), 4) << temperature;
     }
     EXPECT_EQ(SampleToken(logits, {.top_k = 1}, u), 4);
     EXPECT_EQ(SampleToken(logits, {.top_p = 1e-6f}, u), 4);
@@ -147,6 +150,7 @@ TEST(SampleToken, CutsInOrder) {
 TEST(SampleToken, TiesGoByAscendingId) {
   const std::vector<float> equal(1000, 0.25f);
   EXPECT_EQ(SampleToken(equal, {}, 0), 0);
+  EXPECT_EQ(SampleToken(equal, {}, 0.5), 500);  // an id's share begins where the one before ends
   EXPECT_EQ(SampleToken(equal, {}, 0.5004), 500);
   EXPECT_EQ(SampleToken(equal, {}, kAlmostOne), 999);
   EXPECT_EQ(SampleToken(equal, {.top_k = 10}, kAlmostOne), 9);

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing, asking nothing: tools/install_deps.sh GROUP...
-# Groups: build (the program), test (its tests), oracles (the Python ones), ci (formatting, sanitizers, fuzzing).
+# Groups: build (the program), test (its tests), oracles (the Python ones), ci (formatting, fuzzing, benches).
 set -euo pipefail
 
 build="g++ cmake ninja-build pkg-config ccache libboost1.81-dev nlohmann-json3-dev libcli11-dev libspdlog-dev
   libfmt-dev libhwy-dev"
 test="libgtest-dev libgmock-dev librapidcheck-dev"
 oracles="python3 python3-venv ca-certificates"
-ci="git clang clang-format libclang-rt-14-dev"
+ci="git clang clang-format libclang-rt-14-dev libbenchmark-dev"
 
 wanted=()
 for group in "${@:-build}"; do

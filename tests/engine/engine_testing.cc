@@ -18,25 +18,24 @@ std::vector<TokenId> Answer::Ids() const {
 
 OutputCallback Collector::Callback(size_t index) {
   return [this, index](Output output) {
-    {
-      const std::lock_guard lock(mutex_);
-      Answer& answer = answers_[index];
-      PERIGEE_CHECK_MSG(answer.finish == FinishReason::kNone, "a delivery after the last");
-      ++answer.deliveries;
-      for (TokenOutput& token : output.tokens) answer.tokens.push_back(std::move(token));
-      if (!output.prompt_logprobs.empty()) {
-        PERIGEE_CHECK_MSG(answer.prompt_logprobs.empty() && answer.deliveries == 1, "delivered once, first");
-        answer.prompt_logprobs = std::move(output.prompt_logprobs);
-      }
-      answer.finish = output.finish;
-      answer.stop_token = output.stop_token;
-      answer.status = output.status;
-      answer.prompt_tokens = output.prompt_tokens;
-      answer.completion_tokens = output.completion_tokens;
-      if (output.finish != FinishReason::kError) {
-        PERIGEE_CHECK(answer.completion_tokens == static_cast<int64_t>(answer.tokens.size()));
-      }
+    const std::lock_guard lock(mutex_);
+    Answer& answer = answers_[index];
+    PERIGEE_CHECK_MSG(answer.finish == FinishReason::kNone, "a delivery after the last");
+    ++answer.deliveries;
+    for (TokenOutput& token : output.tokens) answer.tokens.push_back(std::move(token));
+    if (!output.prompt_logprobs.empty()) {
+      PERIGEE_CHECK_MSG(answer.prompt_logprobs.empty() && answer.deliveries == 1, "delivered once, first");
+      answer.prompt_logprobs = std::move(output.prompt_logprobs);
     }
+    answer.finish = output.finish;
+    answer.stop_token = output.stop_token;
+    answer.status = output.status;
+    answer.prompt_tokens = output.prompt_tokens;
+    answer.completion_tokens = output.completion_tokens;
+    if (output.finish != FinishReason::kError) {
+      PERIGEE_CHECK(answer.completion_tokens == static_cast<int64_t>(answer.tokens.size()));
+    }
+    // Under the lock: the collector may be gone as soon as a waiter sees the final delivery.
     changed_.notify_all();
   };
 }

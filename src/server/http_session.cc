@@ -61,6 +61,7 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Request {
     bool head_only = false;  // HEAD: no body goes out
     bool chunkable = true;   // not HTTP/1.0
+    bool all_read = false;   // no byte of it is still to come
     bool started = false;    // its answer has begun
     bool complete = false;   // its answer has been given to us whole
     std::function<void()> on_disconnect;
@@ -221,6 +222,7 @@ void Session::Dispatch() {
   request_ = std::make_shared<Request>();
   request_->head_only = message.method() == http::verb::head;
   request_->chunkable = message.version() >= 11;
+  request_->all_read = true;
   keep_alive_ = message.keep_alive() && message.version() >= 11;
 
   HttpRequest request;
@@ -325,9 +327,10 @@ void Session::OnWritten(ErrorCode ec, size_t n) {
 }
 
 void Session::EndAnswer() {
+  bool all_read = request_->all_read && buffer_.size() == 0;
   request_->on_disconnect = nullptr;
   request_.reset();
-  if (!keep_alive_ || shared_->draining) return Linger();
+  if (!keep_alive_ || shared_->draining) return all_read ? Close() : Linger();
   if (watching_) {
     stream_.cancel();  // OnWatch goes on with the next request
   } else {
@@ -335,7 +338,7 @@ void Session::EndAnswer() {
   }
 }
 
-// Lets the client take the last answer: closing with unread input would reset the connection under it.
+// Lets the client take the last answer: closing with input unread would reset the connection under it.
 void Session::Linger() {
   lingering_ = true;
   ErrorCode ignored;

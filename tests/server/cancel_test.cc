@@ -1,0 +1,103 @@
+#include <thread>
+
+#include "base/strings.h"
+#include "server/api_fixture.h"
+
+namespace perigee::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+class CancelApi : public ApiTest {
+ protected:
+  // Waits until the engine has seen `n` requests.
+  bool WaitRequests(size_t n) {
+    for (int i = 0; i < 1000; ++i) {
+      if (engine_->requests().size() >= n) return true;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return false;
+  }
+};
+
+TEST_F(CancelApi, AClosedConnectionFreesTheEngine) {
+  script_.finish = engine::FinishReason::kNone;
+  engine_->set_step_time(milliseconds(1));
+  size_t n = 0;
+  for (bool half_close : {false, true}) {
+    for (bool stream : {false, true}) {
+      test::HttpConnection c(port());
+      Json body = Chat("hi", {{"stream", stream}, {"n", 3}});
+      c.Send(test::PostText("/v1/chat/completions", body.dump()));
+      ASSERT_TRUE(WaitRequests(n += 3));
+      if (stream) {
+        ASSERT_TRUE(c.ReadUntil("\"content\":"));
+      }
+      half_close ? c.ShutdownSend() : c.Close();
+      EXPECT_TRUE(engine_->WaitIdle(std::chrono::seconds(2)));
+      EXPECT_EQ(engine_->cancelled(), static_cast<int64_t>(n));
+    }
+  }
+}
+
+TEST_F(CancelApi, AClientThatLeavesDuringThePromptIsNoticed) {
+  script_.stall = true;
+  test::HttpConnection c(port());
+  c.Send(test::PostText("/generate", R"({"text":"a"})"));
+  ASSERT_TRUE(WaitRequests(1));
+  c.Close();
+  EXPECT_TRUE(engine_->WaitIdle(std::chrono::seconds(2)));
+}
+
+TEST_F(CancelApi, TheNextRequestIsUnaffected) {
+  engine_->set_step_time(milliseconds(1));
+  for (int i = 0; i < 30; ++i) {
+    {
+      test::HttpConnection c(port());
+      c.Send(test::PostText("/v1/chat/completions", Chat("hi", {{"stream", true}}).dump()));
+      std::this_thread::sleep_for(milliseconds(i));
+    }
+    Json reply = PostOk("/v1/chat/completions", Chat("hi there"));
+    EXPECT_EQ(reply["choices"][0]["message"]["content"], "All is well.");
+    EXPECT_EQ(reply["usage"]["prompt_tokens"], engine_->last_request().prompt.size());
+  }
+  EXPECT_TRUE(engine_->WaitIdle());
+}
+
+TEST_F(CancelApi, QueuedRequestsOfGoneClientsAreNotExecuted) {
+  Restart({.intake_threads = 1});
+  // Keeps the one intake thread busy for a while.
+  test::HttpConnection first(port());
+  std::string text;
+  for (int i = 0; i < 400000; ++i) text += "word" + std::to_string(i) + " ";
+  first.Send(test::PostText("/v1/completions", Json{{"prompt", text}, {"max_tokens", 1}}.dump()));
+  {
+    std::vector<std::unique_ptr<test::HttpConnection>> gone;
+    for (int i = 0; i < 9; ++i) {
+      gone.push_back(std::make_unique<test::HttpConnection>(port()));
+      gone.back()->Send(test::PostText("/v1/completions", R"({"prompt":"gone"})"));
+    }
+  }
+  EXPECT_EQ(PostOk("/v1/completions", {{"prompt", "alive"}})["choices"][0]["text"], "All is well.");
+  EXPECT_EQ(first.Read().status, 400);  // over the context
+  for (const engine::Request& request : engine_->requests()) EXPECT_EQ(request.prompt, Ids("alive"));
+}
+
+TEST_F(CancelApi, TheEnginesOwnCancellationIsAnError) {
+  script_ = {.tokens = Ids("a"), .finish = engine::FinishReason::kCancelled};
+  PostError(503, "/v1/completions", {{"prompt", "a"}});
+}
+
+TEST_F(CancelApi, StoppingTheServerCancelsWhatIsLeft) {
+  script_.finish = engine::FinishReason::kNone;
+  engine_->set_step_time(milliseconds(1));
+  test::HttpConnection c(port());
+  c.Send(test::PostText("/v1/chat/completions", Chat("hi", {{"stream", true}}).dump()));
+  ASSERT_TRUE(c.ReadUntil("\"content\":"));
+  server_->Stop(milliseconds(50));
+  EXPECT_TRUE(engine_->WaitIdle(std::chrono::seconds(2)));
+  EXPECT_EQ(engine_->cancelled(), 1);
+}
+
+}  // namespace
+}  // namespace perigee::server

@@ -28,9 +28,10 @@ class Tokenizer {
                                                        const std::string& where);
   virtual ~Tokenizer() = default;
 
-  // Ids of `utf8`, which must be valid UTF-8 (the caller has checked or replaced). With kRecognise the names
-  // of special tokens in the text become their ids, as in the reference tokenizer; with kPlainText they are
-  // ordinary text.
+  // Ids of `utf8`, which should be valid UTF-8 (the caller has checked or replaced; a bad byte is kept as a
+  // symbol of its own). With kRecognise the names of special tokens in the text become their ids, as in the
+  // reference tokenizer, the longest of those that begin at one place; with kPlainText they are ordinary
+  // text. Adds no BOS. Time is n log n at worst; the reference's cuts of very long texts are kept.
   virtual std::vector<TokenId> Encode(std::string_view utf8, Specials specials) const = 0;
 
   // Number of ids: ranks plus special tokens.
@@ -42,7 +43,7 @@ class Tokenizer {
   // Special tokens by name: "<|im_end|>".
   virtual std::optional<TokenId> SpecialId(std::string_view name) const = 0;
   // True for ids that skip_special_tokens drops: the special ones whose file entry does not say "special":
-  // false (the tool-call markers do).
+  // false (the tool-call markers do, and are so without a file too).
   virtual bool IsSkippedSpecial(TokenId id) const = 0;
   virtual bool IsSpecial(TokenId id) const = 0;
 };

@@ -202,9 +202,12 @@ TEST(ChatTemplate, LongPromptsAreCutAsTheirRenderedText) {
   // The markers count: 50,000 characters without white space, cut at 25,000 from the first marker on.
   std::string han;
   for (int i = 0; i < 50'000; ++i) han += i % 7 == 0 ? "世" : "界";
+  // A cut inside "the" shows in the ids.
+  std::string joined;
+  while (joined.size() < 60'000) joined += "the";
   std::string words;
   while (words.size() < 450'000) words += "aaaaaaa bb ";
-  for (const std::string& content : {han, std::string(60'000, 'a'), words, words + han})
+  for (const std::string& content : {han, joined, words + joined, words + han})
     RenderAndCheckIds({.messages = {Message("user", content), Message("assistant", content)}});
 }
 

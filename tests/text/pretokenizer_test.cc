@@ -52,6 +52,8 @@ const Case kCases[] = {
     {"12's", {"12", "'s"}},
     // A combining mark may lead a word, end it, or stand alone.
     {"\u0301a é\u0301 1\u0301", {"\u0301a", " é\u0301", " ", "1", "\u0301"}},
+    // Upper-like characters are given back until a lower-like one can follow.
+    {"AʰB A\u0301BC", {"Aʰ", "B", " A\u0301", "BC"}},
     {"ABCdef ABC", {"ABCdef", " ABC"}},
     {"Ωmega ǅungla ʰa", {"Ωmega", " ǅungla", " ʰa"}},
     {"👩‍💻 ok", {"👩‍💻", " ok"}},
@@ -137,7 +139,7 @@ TEST(TextCutter, CutsLongRunsAndWindows) {
   EXPECT_THAT(cut(std::string(25'000, 'x')), ElementsAre(25'000));
   EXPECT_THAT(cut(std::string(60'000, 'x')), ElementsAre(25'000, 25'000, 10'000));
   EXPECT_THAT(cut("  " + std::string(25'001, 'x') + "  "), ElementsAre(25'002, 3));
-  EXPECT_THAT(cut(std::string(25'001, '\x1f')), ElementsAre(25'000, 1));
+  EXPECT_THAT(cut(std::string(24'998, ' ') + "\x1c\x1f  "), ElementsAre(25'000, 2));
   std::string words;
   while (words.size() < 900'000) words += "12345678 ";
   EXPECT_THAT(cut(words.substr(0, 900'000)), ElementsAre(400'000, 400'000, 100'000));

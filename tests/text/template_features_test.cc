@@ -128,6 +128,7 @@ TEST(TemplateFeatures, EachPlantedFeatureIsFound) {
        "white space between its parts"},
       {With("message['role'] == 'tool'", "message['role'] == 'ipython'"), "\"ipython\""},
       {With("(separators=(',', ':'))", ""), "renders tools in another form"},
+      {With("(separators=(',', ':'))", "(separators=(',', ','))"), "renders tools in another form"},
       {With("(separators=(',', ':'))", "(indent=2)"), "uses \"indent\""},
       {With("(separators=(',', ':'))", "(indent=2)"), "by place (2)"},
       {With("{{ tools | tojson(separators=(',', ':')) }}",

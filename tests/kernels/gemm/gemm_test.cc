@@ -110,6 +110,36 @@ TEST(Gemm, PartsChangeTheBits) {
   EXPECT_FALSE(SameBits(RunGemm(packed, x, 3, 1), RunGemm(packed, x, 3, 1, &eight)));
 }
 
+TEST(Gemm, PartsOfTwoAndEightRanksAddUpToTheSameBits) {
+  // A rank holds the columns of its parts; the ranks' results are added by the same tree.
+  Random random(20);
+  const int64_t in = 100, out = 37, rows = 6;
+  const StoredWeights w(random, DType::kBF16, out, in, 0.5);
+  const PaddedMatrix x(rows, in, random.Normals(rows * in));
+  const std::vector<int64_t> eight = SumPartBounds(in);
+  const std::vector<float> whole = RunGemm(PackedWeight::Pack(w.matrix()), x, rows, 2, &eight);
+  KernelRunner runner;
+  for (int64_t ranks : {2, 8}) {
+    std::vector<std::vector<float>> sums;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const int64_t first = rank * kSumParts / ranks, last = (rank + 1) * kSumParts / ranks;
+      const int64_t begin = eight[first], count = eight[last] - begin;
+      std::vector<int64_t> own(eight.begin() + first, eight.begin() + last + 1);
+      for (int64_t& bound : own) bound -= begin;
+      PaddedMatrix y(rows, out);
+      GemmInParts(runner.context(), x.view().Cols(begin, count),
+                  PackedWeight::Pack(w.matrix().Cols(begin, count)), own, y.view());
+      sums.push_back(y.values());
+    }
+    for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+      for (size_t p = 0; p < sums.size() / 2; ++p) {
+        for (size_t i = 0; i < whole.size(); ++i) sums[p][i] = sums[2 * p][i] + sums[2 * p + 1][i];
+      }
+    }
+    EXPECT_TRUE(SameBits(sums[0], whole)) << ranks << " ranks";
+  }
+}
+
 TEST(Gemm, PiecesAreStackedAndSlicesSelect) {
   Random random(14);
   const int64_t in = 37, rows = 5;

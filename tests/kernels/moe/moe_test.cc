@@ -14,11 +14,13 @@
 #include "testing/kernel_fixture.h"
 #include "testing/random.h"
 #include "testing/stored_weights.h"
+#include "testing/targets.h"
 #include "testing/tolerances.h"
 
 namespace perigee::kernels {
 namespace {
 
+using test::ForEachTarget;
 using test::KernelRunner;
 using test::kMoeTolerance;
 using test::Near;
@@ -79,13 +81,15 @@ TEST(GatedMlp, AgainstTheReference) {
              {1, 20, 12}, {5, 64, 48}, {70, 33, 100}, {2, 17, 5}}) {
       const TestMlp mlp(random, dtype, hidden, width);
       const std::vector<float> x = random.Normals(rows * hidden);
-      const std::vector<float> y = RunMlp(mlp.Weights(), x, rows);
       std::vector<double> expected;
       for (int64_t r = 0; r < rows; ++r) {
         const std::vector<double> row = ref::GatedMlp(mlp.Reference(), Row(x, r, hidden));
         expected.insert(expected.end(), row.begin(), row.end());
       }
-      EXPECT_TRUE(Near(y, expected, kMoeTolerance)) << rows << " x " << hidden << ", width " << width;
+      ForEachTarget([&](int64_t) {
+        EXPECT_TRUE(Near(RunMlp(mlp.Weights(), x, rows), expected, kMoeTolerance))
+            << rows << " x " << hidden << ", width " << width;
+      });
     }
   }
 }
@@ -197,8 +201,11 @@ TEST(Moe, AgainstTheReference) {
                            MoeCase{.dtype = DType::kF32, .rows = 20, .experts = 64, .top_k = 8},
                            MoeCase{.dtype = DType::kF16, .rows = 20, .width = 33, .top_k = 1}}) {
     const MoeProblem problem(random, c);
-    EXPECT_TRUE(Near(problem.Run(), problem.Expected(), kMoeTolerance))
-        << c.rows << " rows, width " << c.width << ", " << c.top_k << " of " << c.experts;
+    const std::vector<double> expected = problem.Expected();
+    ForEachTarget([&](int64_t) {
+      EXPECT_TRUE(Near(problem.Run(), expected, kMoeTolerance))
+          << c.rows << " rows, width " << c.width << ", " << c.top_k << " of " << c.experts;
+    });
   }
 }
 

@@ -14,6 +14,7 @@
 #include "testing/compare.h"
 #include "testing/kernel_fixture.h"
 #include "testing/random.h"
+#include "testing/targets.h"
 
 namespace perigee::kernels {
 namespace {
@@ -118,18 +119,20 @@ TEST(Router, RandomRowsAgainstTheReference) {
        std::vector<std::pair<int64_t, int64_t>>{{256, 8}, {16, 4}, {7, 7}, {33, 2}}) {
     const int64_t rows = 65;
     const std::vector<float> logits = random.Normals(rows * experts, 3), bias = random.Normals(experts, 0.2);
-    const Routing r = Route(logits, bias, {top_k, true, 2.446f}, 1);
-    ASSERT_EQ(static_cast<int64_t>(r.experts.size()), rows * top_k);
+    std::vector<int64_t> chosen;
+    std::vector<double> weights;
     for (int64_t row = 0; row < rows; ++row) {
       const std::vector<float> l(logits.begin() + row * experts, logits.begin() + (row + 1) * experts);
       const ref::Choice choice = ref::Route(ToDouble(l), ToDouble(bias), top_k, true, 2.446f);
-      EXPECT_THAT(
-          std::vector<int64_t>(r.experts.begin() + row * top_k, r.experts.begin() + (row + 1) * top_k),
-          ElementsAreArray(choice.experts));
-      EXPECT_TRUE(
-          Near(std::vector<float>(r.weights.begin() + row * top_k, r.weights.begin() + (row + 1) * top_k),
-               choice.weights, {.relative = 2e-6}));
+      chosen.insert(chosen.end(), choice.experts.begin(), choice.experts.end());
+      weights.insert(weights.end(), choice.weights.begin(), choice.weights.end());
     }
+    test::ForEachTarget([&](int64_t) {
+      const Routing routing = Route(logits, bias, {top_k, true, 2.446f}, 2);
+      EXPECT_THAT(routing.experts, ElementsAreArray(chosen));
+      EXPECT_TRUE(Near(routing.weights, weights, {.relative = 2e-6}));
+    });
+    const Routing r = Route(logits, bias, {top_k, true, 2.446f}, 1);
     const Routing threaded = Route(logits, bias, {top_k, true, 2.446f}, 3);
     EXPECT_EQ(threaded.experts, r.experts);
     EXPECT_TRUE(SameBits(threaded.weights, r.weights));

@@ -68,6 +68,8 @@ std::vector<int64_t> SumPartBounds(int64_t width);
 
 // The same product summed in parts: part p is the chain over inputs [bounds[p], bounds[p + 1]), and the parts
 // are added in a binary tree of neighbours: ((p0 + p1) + (p2 + p3)) + ... bounds has a power of two of parts.
+// They may cover some of the weight's inputs only, [bounds.front(), bounds.back()): x then holds just those
+// columns.
 void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight,
                  std::span<const int64_t> bounds, MatrixF y);
 

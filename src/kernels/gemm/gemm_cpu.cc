@@ -41,7 +41,7 @@ void GemmPartsBlock(const ConstMatrixF& x, const PackedWeight& w, std::span<cons
     const int64_t from = bounds[static_cast<size_t>(p)];
     const int64_t count = bounds[static_cast<size_t>(p) + 1] - from;
     WithPanels(w, panel_begin, panel_end, from, count, x.rows, wide, [&](const auto& b) {
-      MatMul<false>(x.data + from, x.stride, x.rows, b, count, tile, width, width);
+      MatMul<false>(x.data + from - bounds[0], x.stride, x.rows, b, count, tile, width, width);
     });
     ++depth;
     for (int64_t merges = std::countr_one(static_cast<uint64_t>(p)); merges > 0; --merges) {
@@ -81,14 +81,10 @@ void ForBlocks(const KernelContext& context, const PackedWeight& weight, int64_t
   });
 }
 
-void CheckShapes(const ConstMatrixF& x, const PackedWeight& weight, const MatrixF& y) {
-  PERIGEE_CHECK(x.cols == weight.in() && y.cols == weight.out() && x.rows == y.rows);
-}
-
 }  // namespace
 
 void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight, MatrixF y) {
-  CheckShapes(x, weight, y);
+  PERIGEE_CHECK(x.cols == weight.in() && y.cols == weight.out() && x.rows == y.rows);
   if (x.rows == 0) return;
   const int64_t scratch = weight.in() * 16;
   ForBlocks(context, weight, x.rows, scratch,
@@ -100,9 +96,9 @@ void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weig
 
 void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight,
                  std::span<const int64_t> bounds, MatrixF y) {
-  CheckShapes(x, weight, y);
   const size_t parts = bounds.size() - 1;
-  PERIGEE_CHECK(std::has_single_bit(parts) && bounds.front() == 0 && bounds.back() == weight.in());
+  PERIGEE_CHECK(std::has_single_bit(parts) && bounds.front() >= 0 && bounds.back() <= weight.in());
+  PERIGEE_CHECK(x.cols == bounds.back() - bounds.front() && y.cols == weight.out() && x.rows == y.rows);
   if (x.rows == 0) return;
   const int64_t levels = std::bit_width(parts);
   const int64_t wide_floats = weight.in() * 16;

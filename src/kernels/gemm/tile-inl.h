@@ -144,7 +144,7 @@ HWY_INLINE void TileColumn(const float* a, int64_t a_stride, int64_t rows, const
 // the last column must be readable; what stands beyond that column is computed and thrown away.
 template <bool kAccumulate, typename TB, typename TC>
 HWY_NOINLINE void MatMul(const float* a, int64_t a_stride, int64_t rows, PanelMatrix<TB> b, int64_t depth,
-                       const TC c, int64_t cols) {
+                         const TC c, int64_t cols) {
   constexpr int kWide = 4;  // a single row has accumulators to spare: more columns at once hide the latency
   int64_t n = 0;
   if (rows == 1) {

@@ -58,6 +58,39 @@ ExpandedKeys Expand(const KernelContext& context, const MlaDims& dims, const Mla
   return {first_key, count, keys, expanded, stride};
 }
 
+// Some query rows of a segment.
+struct QueryBlock {
+  const MlaSegment* segment;
+  int64_t row;  // relative to the segment's first
+};
+
+// All query rows of one sequence, those that see the most keys first (they take longest), and the keys they
+// see.
+struct SequenceBlocks {
+  const int32_t* block_table;
+  int64_t kv_len = 0;
+  std::vector<QueryBlock> blocks;
+};
+
+// Segments of one sequence share its expanded keys.
+std::vector<SequenceBlocks> BySequence(std::span<const MlaSegment> segments) {
+  std::vector<SequenceBlocks> sequences;
+  for (const MlaSegment& s : segments) {
+    if (s.q_len == 0) continue;
+    const auto same = [&](const SequenceBlocks& x) { return x.block_table == s.block_table.data(); };
+    auto found = std::find_if(sequences.begin(), sequences.end(), same);
+    if (found == sequences.end()) found = sequences.insert(found, {s.block_table.data(), 0, {}});
+    found->kv_len = std::max(found->kv_len, s.kv_len);
+    for (int64_t row = 0; row < s.q_len; row += kMlaQueryBlock) found->blocks.push_back({&s, row});
+  }
+  const auto keys = [](const QueryBlock& b) { return b.segment->kv_len - b.segment->q_len + b.row; };
+  for (SequenceBlocks& x : sequences) {
+    std::stable_sort(x.blocks.begin(), x.blocks.end(),
+                     [&](const QueryBlock& a, const QueryBlock& b) { return keys(a) > keys(b); });
+  }
+  return sequences;
+}
+
 }  // namespace
 
 MlaWeights MlaWeights::Pack(const MlaDims& dims, const StoredMatrix& kv_b) {
@@ -98,20 +131,22 @@ void MlaPrefill(const KernelContext& context, const MlaDims& dims, const MlaWeig
       std::fill_n(running.max + r * dims.num_heads, dims.num_heads, -std::numeric_limits<float>::infinity());
       std::fill_n(running.sum + r * dims.num_heads, dims.num_heads, 0.0f);
     }
-    const int64_t blocks = CeilDiv(s.q_len, kMlaQueryBlock);
-    for (int64_t key = 0; s.q_len > 0 && key < s.kv_len; key += kMlaKeyPiece) {
-      const Workspace::Scope piece_scope(*context.workspace);
-      const ExpandedKeys piece =
-          Expand(context, dims, weights, s, cache, key, std::min(kMlaKeyPiece, s.kv_len - key));
-      ForTasks(
-          context, blocks * dims.num_heads, MlaPrefillScratchFloats(), [&](int64_t task, float* scratch) {
-            const int64_t row = (blocks - 1 - task / dims.num_heads) * kMlaQueryBlock;  // the longest first
-            MlaPrefillBlock(dims, q, s, piece, task % dims.num_heads, row,
-                            std::min(kMlaQueryBlock, s.q_len - row), running, out, scratch);
-          });
-    }
-    Normalise(context, dims, s, running.sum, out);
   }
+  for (const SequenceBlocks& sequence : BySequence(segments)) {
+    const auto blocks = static_cast<int64_t>(sequence.blocks.size());
+    for (int64_t key = 0; key < sequence.kv_len; key += kMlaKeyPiece) {
+      const Workspace::Scope piece_scope(*context.workspace);
+      const ExpandedKeys piece = Expand(context, dims, weights, *sequence.blocks[0].segment, cache, key,
+                                        std::min(kMlaKeyPiece, sequence.kv_len - key));
+      ForTasks(context, blocks * dims.num_heads, MlaPrefillScratchFloats(),
+               [&](int64_t task, float* scratch) {
+                 const QueryBlock& b = sequence.blocks[static_cast<size_t>(task / dims.num_heads)];
+                 MlaPrefillBlock(dims, q, *b.segment, piece, task % dims.num_heads, b.row,
+                                 std::min(kMlaQueryBlock, b.segment->q_len - b.row), running, out, scratch);
+               });
+    }
+  }
+  for (const MlaSegment& s : segments) Normalise(context, dims, s, running.sum, out);
 }
 
 void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrixF q,

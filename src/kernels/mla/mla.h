@@ -37,7 +37,8 @@ struct MlaSegment {
   int64_t q_begin = 0;
   int64_t q_len = 0;
   int64_t kv_len = 0;
-  std::span<const int32_t> block_table;  // covers kv_len records
+  // Covers kv_len records. Segments whose tables start at the same address are of one sequence.
+  std::span<const int32_t> block_table;
 };
 
 // Writes the records of new rows: latent [rows, rank] normalised, shared key [rows, rope]. Row i of a segment

@@ -47,18 +47,25 @@ struct Groups {
   std::vector<float> weight;
 };
 
-Groups GroupByExpert(const Routing& routing, int64_t first_row, int64_t rows, int64_t experts) {
-  Groups g;
-  g.begin.assign(static_cast<size_t>(experts) + 1, 0);
+// Rows [first_row, first_row + rows) of the routing by the experts that `weights` holds.
+Groups GroupByExpert(const Routing& routing, int64_t first_row, int64_t rows, const MoeWeights& weights) {
+  const auto experts = static_cast<int64_t>(weights.experts.size());
   const auto from = static_cast<size_t>(first_row * routing.top_k);
-  const auto entries = static_cast<size_t>(rows * routing.top_k);
-  for (size_t i = 0; i < entries; ++i) ++g.begin[static_cast<size_t>(routing.experts[from + i]) + 1];
+  const auto count = static_cast<size_t>(rows * routing.top_k);
+  const auto local = [&](size_t i) { return routing.experts[from + i] - weights.first_expert; };
+  const auto held = [&](size_t i) { return local(i) >= 0 && local(i) < experts; };
+  Groups g;
+  g.begin.assign(weights.experts.size() + 1, 0);
+  for (size_t i = 0; i < count; ++i) {
+    if (held(i)) ++g.begin[static_cast<size_t>(local(i)) + 1];
+  }
   std::partial_sum(g.begin.begin(), g.begin.end(), g.begin.begin());
-  g.row.resize(entries);
-  g.weight.resize(entries);
+  g.row.resize(static_cast<size_t>(g.begin.back()));
+  g.weight.resize(g.row.size());
   std::vector<int64_t> next(g.begin.begin(), g.begin.end() - 1);
-  for (size_t i = 0; i < entries; ++i) {
-    const auto at = static_cast<size_t>(next[static_cast<size_t>(routing.experts[from + i])]++);
+  for (size_t i = 0; i < count; ++i) {
+    if (!held(i)) continue;
+    const auto at = static_cast<size_t>(next[static_cast<size_t>(local(i))]++);
     g.row[at] = static_cast<int32_t>(i / static_cast<size_t>(routing.top_k));
     g.weight[at] = routing.weights[from + i];
   }
@@ -123,7 +130,7 @@ void ForwardBlock(const KernelContext& context, const MoeWeights& weights, const
     UpProjections(context, tasks, x, shared_act);
   }
 
-  const auto parts = static_cast<int64_t>(weights.experts[0].bounds.size()) - 1;
+  const int64_t parts = weights.parts;
   const int64_t panels = weights.experts[0].down.panels();
   const int64_t group = panels >= 16 * context.pool->size() ? 4 : 2;
   const int64_t sum_floats = x.rows * parts * group * 16;
@@ -137,10 +144,9 @@ void ForwardBlock(const KernelContext& context, const MoeWeights& weights, const
       const int64_t first = groups.begin[e];
       const int64_t count = groups.begin[e + 1] - first;
       if (count == 0) continue;
-      MoeAddDown(act.Rows(first, count), weights.experts[e], begin, end, groups.row.data() + first, room,
-                 wide);
+      MoeAddDown(act.Rows(first, count), weights.experts[e], begin, end, groups.row.data() + first, parts, room, wide);
     }
-    if (shared_width > 0) MoeAddDown(shared_act, weights.shared, begin, end, nullptr, room, wide);
+    if (shared_width > 0) MoeAddDown(shared_act, weights.shared, begin, end, nullptr, parts, room, wide);
     const int64_t cols = std::min(end * 16, y.cols) - begin * 16;
     MoeTree(room, x.rows, parts, (end - begin) * 16, cols, y.Cols(begin * 16, cols));
   });
@@ -181,10 +187,9 @@ void MoeForward(const KernelContext& context, const MoeWeights& weights, const R
                 ConstMatrixF x, MatrixF y) {
   PERIGEE_CHECK(!weights.experts.empty() && x.rows == y.rows && x.cols == y.cols);
   PERIGEE_CHECK(static_cast<int64_t>(routing.experts.size()) == x.rows * routing.top_k);
-  const auto experts = static_cast<int64_t>(weights.experts.size());
   for (int64_t row = 0; row < x.rows; row += kRowBlock) {
     const int64_t rows = std::min(kRowBlock, x.rows - row);
-    ForwardBlock(context, weights, GroupByExpert(routing, row, rows, experts), x.Rows(row, rows),
+    ForwardBlock(context, weights, GroupByExpert(routing, row, rows, weights), x.Rows(row, rows),
                  y.Rows(row, rows));
   }
 }

@@ -33,15 +33,20 @@ Routing RouteTopK(const KernelContext& context, ConstMatrixF logits, std::span<c
 struct MlpWeights {
   PackedWeight gate_up;         // [2 * width, hidden]: gate rows, then up rows
   PackedWeight down;            // [hidden, width]
-  std::vector<int64_t> bounds;  // parts in which the down product is summed, over this rank's width
+  std::vector<int64_t> bounds;  // parts in which the down product is summed, over this width
+  int64_t first_part = 0;       // which part of a mixture's sum the first of them adds to
 };
 
 // y = MLP(x), the down product in parts. x, y [rows, hidden].
 void GatedMlp(const KernelContext& context, const MlpWeights& weights, ConstMatrixF x, MatrixF y);
 
+// Experts [first_expert, first_expert + experts.size()) of the router's and the shared one. Entries of the
+// routing that name other experts are left out (another rank adds them).
 struct MoeWeights {
-  std::vector<MlpWeights> experts;  // all with the same width and part count
+  int64_t first_expert = 0;
+  std::vector<MlpWeights> experts;  // all of the same width
   MlpWeights shared;                // width 0: none
+  int64_t parts = kSumParts;        // parts of the sum, a power of two
 };
 
 // y = sum over the chosen experts of weight * MLP_e(x), + MLP_shared(x). Summed in parts: inside part p the

@@ -42,13 +42,12 @@ void Activation(const ConstMatrixF& gate_up, const float* weight, const MatrixF&
 }
 
 void AddDown(const ConstMatrixF& act, const MlpWeights& mlp, int64_t begin, int64_t end, const int32_t* index,
-             float* sums, float* wide) {
+             int64_t parts, float* sums, float* wide) {
   const int64_t width = (end - begin) * 16;
-  const int64_t parts = static_cast<int64_t>(mlp.bounds.size()) - 1;
-  for (int64_t p = 0; p < parts; ++p) {
+  for (int64_t p = 0; p + 1 < static_cast<int64_t>(mlp.bounds.size()); ++p) {
     const int64_t from = mlp.bounds[static_cast<size_t>(p)];
     const int64_t count = mlp.bounds[static_cast<size_t>(p) + 1] - from;
-    float* part = sums + p * width;
+    float* part = sums + (mlp.first_part + p) * width;
     WithPanels(mlp.down, begin, end, from, count, act.rows, wide, [&](const auto& b) {
       if (index == nullptr) {
         MatMul<true>(act.data + from, act.stride, act.rows, b, count, StridedRows{part, parts * width},
@@ -97,8 +96,8 @@ void MoeActivation(ConstMatrixF gate_up, const float* weight, MatrixF act) {
 }
 
 void MoeAddDown(ConstMatrixF act, const MlpWeights& mlp, int64_t begin, int64_t end, const int32_t* index,
-                float* sums, float* wide) {
-  HWY_DYNAMIC_DISPATCH(AddDown)(act, mlp, begin, end, index, sums, wide);
+                int64_t parts, float* sums, float* wide) {
+  HWY_DYNAMIC_DISPATCH(AddDown)(act, mlp, begin, end, index, parts, sums, wide);
 }
 
 void MoeTree(float* sums, int64_t rows, int64_t parts, int64_t width, int64_t cols, MatrixF y) {

@@ -21,7 +21,7 @@ void MoeActivation(ConstMatrixF gate_up, const float* weight, MatrixF act);
 // sums[index[i], part] += act[i] down^T over part's inputs, for panels [begin, end). A row of sums is `parts`
 // runs of (end - begin) * 16 floats. index null: row i itself.
 void MoeAddDown(ConstMatrixF act, const MlpWeights& mlp, int64_t begin, int64_t end, const int32_t* index,
-                float* sums, float* wide);
+                int64_t parts, float* sums, float* wide);
 
 // y[r, 0, cols) = the parts of row r added in a binary tree of neighbours (sums are used up).
 void MoeTree(float* sums, int64_t rows, int64_t parts, int64_t width, int64_t cols, MatrixF y);

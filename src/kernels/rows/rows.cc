@@ -80,6 +80,18 @@ void GatherRows(const KernelContext& context, ConstMatrixF source, std::span<con
   });
 }
 
+void ScatterRows(const KernelContext& context, ConstMatrixF source, std::span<const int64_t> index,
+                 MatrixF out) {
+  PERIGEE_CHECK(source.rows == static_cast<int64_t>(index.size()) && out.cols == source.cols);
+  ParallelRows(context, source.rows, out.cols, kLightGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = index[static_cast<size_t>(i)];
+      PERIGEE_CHECK(row >= 0 && row < out.rows);
+      std::memcpy(out.Row(row), source.Row(i), static_cast<size_t>(out.cols) * sizeof(float));
+    }
+  });
+}
+
 void EmbeddingLookup(const KernelContext& context, const StoredTable& table, std::span<const int32_t> ids,
                      MatrixF out) {
   PERIGEE_CHECK(out.rows == static_cast<int64_t>(ids.size()) && out.cols == table.cols);

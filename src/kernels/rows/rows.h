@@ -13,6 +13,11 @@ namespace perigee::kernels {
 void GatherRows(const KernelContext& context, ConstMatrixF source, std::span<const int64_t> index,
                 MatrixF out);
 
+// out[index[i]] = source[i]: the inverse of GatherRows for a permutation. out [out.rows, cols]; rows that no
+// index names are left alone.
+void ScatterRows(const KernelContext& context, ConstMatrixF source, std::span<const int64_t> index,
+                 MatrixF out);
+
 // A table as stored in the checkpoint: row-major [rows, cols] of `dtype`, not owned.
 struct StoredTable {
   const void* data = nullptr;

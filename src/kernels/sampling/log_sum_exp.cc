@@ -1,7 +1,8 @@
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "base/check.h"
 #include "base/math.h"
@@ -14,19 +15,6 @@
 // Order matters: the target header sets the macros that the next one needs.
 #include <hwy/highway.h>
 #include "kernels/simd-inl.h"
-
-#ifndef PERIGEE_KERNELS_EXP_SUM
-#define PERIGEE_KERNELS_EXP_SUM
-namespace perigee::kernels {
-
-// sum_v exp(x_v) as exp(max) * sum; (-inf, 0) when every term is zero. NaN terms are in the sum only.
-struct ExpSum {
-  float max = -std::numeric_limits<float>::infinity();
-  float sum = 0;
-};
-
-}  // namespace perigee::kernels
-#endif  // once for all targets
 
 HWY_BEFORE_NAMESPACE();
 namespace perigee::kernels::HWY_NAMESPACE {
@@ -59,7 +47,7 @@ ExpSum SumExp(const float* x, size_t n) {
   return {max, ReduceSum16(total)};
 }
 
-ExpSum MergeExpSums(ExpSum a, ExpSum b) {
+ExpSum MergeTwo(ExpSum a, ExpSum b) {
   if (a.sum == 0) return b;
   if (b.sum == 0) return a;
   const float max = HWY_MAX(a.max, b.max);
@@ -76,40 +64,51 @@ HWY_AFTER_NAMESPACE();
 namespace perigee::kernels {
 namespace {
 HWY_EXPORT(SumExp);
-HWY_EXPORT(MergeExpSums);
+HWY_EXPORT(MergeTwo);
 
 constexpr int64_t kVocabParts = 8;
 
-float MergeParts(const ExpSum* row) {
-  std::array<ExpSum, kVocabParts> parts;
-  std::copy_n(row, kVocabParts, parts.begin());
-  for (size_t step = 1; step < parts.size(); step *= 2) {
-    for (size_t p = 0; p < parts.size(); p += 2 * step) {
-      parts[p] = HWY_DYNAMIC_DISPATCH(MergeExpSums)(parts[p], parts[p + step]);
-    }
-  }
-  return static_cast<float>(parts[0].max + std::log(static_cast<double>(parts[0].sum)));
-}
 }  // namespace
+
+ExpSum MergeExpSums(ExpSum left, ExpSum right) {
+  return HWY_DYNAMIC_DISPATCH(MergeTwo)(left, right);
+}
+
+float LogOf(ExpSum total) {
+  return static_cast<float>(total.max + std::log(static_cast<double>(total.sum)));
+}
+
+void ExpSums(const KernelContext& context, ConstMatrixF logits, std::span<const int64_t> bounds,
+             std::span<ExpSum> sums) {
+  const auto parts = static_cast<int64_t>(bounds.size()) - 1;
+  PERIGEE_CHECK(static_cast<int64_t>(sums.size()) == logits.rows && std::has_single_bit(bounds.size() - 1));
+  PERIGEE_CHECK(bounds.front() >= 0 && bounds.back() <= logits.cols);
+  std::vector<ExpSum> of_parts(static_cast<size_t>(logits.rows * parts));
+  ParallelRows(
+      context, logits.rows * parts, logits.cols / parts, kHeavyGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t first = bounds[static_cast<size_t>(i % parts)];
+          const int64_t last = bounds[static_cast<size_t>(i % parts) + 1];
+          of_parts[static_cast<size_t>(i)] =
+              HWY_DYNAMIC_DISPATCH(SumExp)(logits.Row(i / parts) + first, static_cast<size_t>(last - first));
+        }
+      });
+  for (int64_t r = 0; r < logits.rows; ++r) {
+    ExpSum* row = of_parts.data() + r * parts;
+    for (int64_t step = 1; step < parts; step *= 2) {
+      for (int64_t p = 0; p < parts; p += 2 * step) row[p] = MergeExpSums(row[p], row[p + step]);
+    }
+    sums[static_cast<size_t>(r)] = row[0];
+  }
+}
 
 void LogSumExp(const KernelContext& context, ConstMatrixF logits, std::span<float> lse) {
   PERIGEE_CHECK(static_cast<int64_t>(lse.size()) == logits.rows && logits.cols >= 1);
-  const Workspace::Scope scope(*context.workspace);
-  static_assert(sizeof(ExpSum) == 2 * sizeof(float));
-  auto* sums = reinterpret_cast<ExpSum*>(context.workspace->Floats(2 * kVocabParts * logits.rows));
-  ParallelRows(context, logits.rows * kVocabParts, logits.cols / kVocabParts, kHeavyGrain,
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   const int64_t part = i % kVocabParts;
-                   const int64_t first = PartBegin(part, logits.cols, kVocabParts);
-                   const int64_t last = PartBegin(part + 1, logits.cols, kVocabParts);
-                   sums[i] = HWY_DYNAMIC_DISPATCH(SumExp)(logits.Row(i / kVocabParts) + first,
-                                                          static_cast<size_t>(last - first));
-                 }
-               });
-  ParallelRows(context, logits.rows, kVocabParts, kHeavyGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) lse[static_cast<size_t>(r)] = MergeParts(sums + r * kVocabParts);
-  });
+  std::vector<int64_t> bounds;
+  for (int64_t p = 0; p <= kVocabParts; ++p) bounds.push_back(PartBegin(p, logits.cols, kVocabParts));
+  std::vector<ExpSum> sums(lse.size());
+  ExpSums(context, logits, bounds, sums);
+  std::transform(sums.begin(), sums.end(), lse.begin(), LogOf);
 }
 
 }  // namespace perigee::kernels

@@ -15,6 +15,21 @@ namespace perigee::kernels {
 // ranks. Finite for finite logits.
 void LogSumExp(const KernelContext& context, ConstMatrixF logits, std::span<float> lse);
 
+// sum_v exp(x_v) as exp(max) * sum; (-inf, 0) when every term is zero. NaN terms are in the sum only.
+struct ExpSum {
+  float max = -__builtin_inff();
+  float sum = 0;
+};
+
+// What LogSumExp is made of, for a vocabulary that is spread over ranks: per row the sum over columns
+// [bounds.front(), bounds.back()) of logits, in the parts that bounds tells (a power of two), merged in a
+// binary tree. sums [rows].
+void ExpSums(const KernelContext& context, ConstMatrixF logits, std::span<const int64_t> bounds,
+             std::span<ExpSum> sums);
+// The sum of two neighbours of the tree; and the logarithm at its root.
+ExpSum MergeExpSums(ExpSum left, ExpSum right);
+float LogOf(ExpSum total);
+
 struct TopLogit {
   int32_t id = 0;
   float logit = 0;

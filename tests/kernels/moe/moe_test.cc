@@ -140,6 +140,7 @@ class MoeProblem {
 
   MoeWeights Weights(int64_t first = 0, int64_t last = kSumParts) const {
     MoeWeights w;
+    w.parts = last - first;
     for (const TestMlp& e : experts_) w.experts.push_back(e.Weights(first, last));
     if (!shared_.empty()) w.shared = shared_[0].Weights(first, last);
     return w;

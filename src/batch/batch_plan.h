@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "batch/seq_span.h"
+#include "batch/step_mode.h"
 
 namespace perigee::batch {
 
@@ -25,6 +26,8 @@ struct PlannedSpan {
 // One step: prefill or decode, never mixed. In a decode step every span has exactly one row.
 struct BatchPlan {
   Phase phase = Phase::kPrefill;
+  // Not the scheduler's business: set by the step loop before the plan goes to the ranks.
+  StepMode mode = StepMode::kTp;
   std::vector<PlannedSpan> spans;
 
   int64_t NumRows() const {

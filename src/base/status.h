@@ -14,6 +14,7 @@ namespace perigee {
 enum class StatusCode {
   kOk,
   kInvalidArgument,    // the request, flag or file says something we do not accept
+  kUsage,              // a flag of the command line is not accepted, alone or with others or with the model
   kNotFound,           // a named thing (file, tensor, model) does not exist
   kResourceExhausted,  // correct, but does not fit here and now
   kUnavailable,        // not ready, shutting down
@@ -43,6 +44,9 @@ class [[nodiscard]] Status {
 inline Status InvalidArgument(std::string m) {
   return {StatusCode::kInvalidArgument, std::move(m)};
 }
+inline Status UsageError(std::string m) {
+  return {StatusCode::kUsage, std::move(m)};
+}
 inline Status NotFound(std::string m) {
   return {StatusCode::kNotFound, std::move(m)};
 }
@@ -63,8 +67,8 @@ inline Status InternalError(std::string m) {
 template <typename T>
 class [[nodiscard]] StatusOr {
  public:
-  StatusOr(Status status) : status_(std::move(status)) { PERIGEE_CHECK(!status_.ok()); }
-  StatusOr(T value) : value_(std::move(value)) {}
+  StatusOr(Status failure) : status_(std::move(failure)) { PERIGEE_CHECK(!status_.ok()); }
+  StatusOr(T result) : value_(std::move(result)) {}
 
   bool ok() const { return status_.ok(); }
   const Status& status() const& { return status_; }

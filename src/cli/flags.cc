@@ -1,6 +1,7 @@
 #include "cli/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -77,6 +78,42 @@ CLI::Option* AddPrompt(CLI::App& app, const std::string& names, const std::strin
   });
 }
 
+void AddChoice(CLI::App& app, const std::string& name, const std::string& help,
+               std::vector<std::string> accepted, std::string* target) {
+  AddValue(app, name, "NAME", help,
+           [accepted = std::move(accepted), target](const std::string& text) -> std::string {
+             if (std::find(accepted.begin(), accepted.end(), text) == accepted.end())
+               return StrJoin(accepted, ", ");
+             *target = text;
+             return "";
+           });
+}
+
+// How the model is spread over ranks. What goes together is checked by the engine.
+void AddParallelFlags(CLI::App& app, engine::ParallelOptions* parallel) {
+  AddInteger(app, "--tp,--tp-size,--tensor-parallel-size", "Ranks that share the model, as threads (1)", 1,
+             1024, &parallel->tp);
+  AddInteger(app, "--attn-cp-size,--attention-context-parallel-size",
+             "Ranks that share the rows of a prompt (1); divides --tp", 1, 1024, &parallel->attn_cp);
+  app.add_flag("--enable-prefill-cp", parallel->enable_prefill_cp,
+               "Split the rows of prompts over the CP ranks");
+  AddText(app, "--cp-strategy", "NAME", "How rows are split: zigzag or contiguous", &parallel->cp_strategy);
+  AddChoice(app, "--cp-layout", "Where the residual lives in prefill: sharded or replicated (sharded)",
+            {"sharded", "replicated"}, &parallel->cp_layout);
+  AddChoice(app, "--cp-kda-mode", "How KDA runs in prefill: auto, head or tp (auto)", {"auto", "head", "tp"},
+            &parallel->cp_kda_mode);
+  AddChoice(app, "--cp-attn-form", "How MLA evaluates prompts: auto, absorbed or materialised (auto)",
+            {"auto", "absorbed", "materialised"}, &parallel->cp_attn_form);
+  AddInteger(app, "--ep-size,--expert-parallel-size",
+             "Ranges that the experts are cut into (1); divides --tp", 1, 1024, &parallel->ep);
+  AddValue(app, "--deterministic", "on|off", "The same bits however the model is spread (on where it can be)",
+           [parallel](const std::string& text) -> std::string {
+             if (text != "on" && text != "off") return "on, off";
+             parallel->deterministic = text == "on";
+             return "";
+           });
+}
+
 void AddModelFlags(CLI::App& app, ModelFlags* flags) {
   engine::EngineConfig* engine = &flags->engine;
   AddText(app, "--model-path", "DIR", "HuggingFace model folder; without it the bundled model",
@@ -87,9 +124,9 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
              &engine->max_running_requests);
   AddInteger(app, "--max-total-tokens", "Tokens that the latent cache holds", 1, kMaxCount,
              &engine->max_total_tokens);
-  AddInteger(app, "--chunked-prefill-size", "Prompt tokens computed in one step (2048)", 1, 1 << 20,
-             &engine->chunked_prefill_size);
-  AddInteger(app, "--threads", "Compute threads", 1, 1024, &engine->threads);
+  AddInteger(app, "--chunked-prefill-size", "Prompt tokens computed in one step (2048, or 8192 a CP rank)", 1,
+             1 << 20, &engine->chunked_prefill_size);
+  AddInteger(app, "--threads", "Compute threads of all ranks together", 1, 1024, &engine->threads);
   AddValue(app, "--seed", "N", "Seed of requests that bring none (another in every run)",
            [engine](const std::string& text) -> std::string {
              int64_t value = 0;
@@ -98,8 +135,7 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
              engine->seed = static_cast<uint64_t>(value) + 1;
              return "";
            });
-  AddValue(app, "--tp,--tp-size,--tensor-parallel-size", "N", "Ranks that share the model; 1 only",
-           [](const std::string& text) -> std::string { return text == "1" ? "" : "1"; });
+  AddParallelFlags(app, &engine->parallel);
   AddValue(app, "--log-level", "LEVEL", "debug, info, warning, error or off",
            [flags](const std::string& text) -> std::string {
              const StatusOr<LogLevel> level = ParseLogLevel(text);

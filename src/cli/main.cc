@@ -26,7 +26,8 @@ int Fail(int exit_code, const std::string& message) {
 }
 
 int ExitCode(const Status& status) {
-  return status.ok() ? 0 : Fail(kExitFailure, status.message());
+  if (status.ok()) return 0;
+  return Fail(status.code() == StatusCode::kUsage ? kExitUsage : kExitFailure, status.message());
 }
 
 int Run(const ShowText& show) {

@@ -16,13 +16,13 @@ Status CheckDivisor(std::string_view flag, int value, int tp) {
   for (int d = 1; d <= tp; ++d) {
     if (tp % d == 0) accepted += StrCat(accepted.empty() ? "" : ", ", d);
   }
-  return InvalidArgument(StrCat(flag, " ", value, ": must divide --tp ", tp, "; accepted: ", accepted));
+  return UsageError(StrCat(flag, " ", value, ": must divide --tp ", tp, "; accepted: ", accepted));
 }
 
 }  // namespace
 
 Status CheckGrid(int tp, int attn_cp, int ep) {
-  if (tp < 1) return InvalidArgument(StrCat("--tp ", tp, ": accepted: 1 and more"));
+  if (tp < 1) return UsageError(StrCat("--tp ", tp, ": accepted: 1 and more"));
   PERIGEE_RETURN_IF_ERROR(CheckDivisor("--attn-cp-size", attn_cp, tp));
   return CheckDivisor("--ep-size", ep, tp);
 }

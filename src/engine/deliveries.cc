@@ -71,6 +71,12 @@ void Deliveries::End(RequestId id, FinishReason finish, Status status) {
   Finish(entry, std::move(output));
 }
 
+std::vector<RequestId> Deliveries::OpenIds() const {
+  std::vector<RequestId> ids;
+  for (const auto& [id, pending] : pending_) ids.push_back(id);
+  return ids;
+}
+
 void Deliveries::EndAll(FinishReason finish) {
   while (!pending_.empty()) End(pending_.begin()->first, finish, Status::Ok());
 }

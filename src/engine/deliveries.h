@@ -24,6 +24,7 @@ class Deliveries {
 
   // Ends a request without new tokens. Unknown ids are ignored.
   void End(RequestId id, FinishReason finish, Status status);
+  std::vector<RequestId> OpenIds() const;
   // Ends all, in the order of their ids.
   void EndAll(FinishReason finish);
 

@@ -19,6 +19,8 @@ namespace {
 
 constexpr int64_t kDefaultRunningRequests = 64;
 constexpr int64_t kDefaultChunk = 2048;
+// A chunk is expanded into keys and values once on every rank: longer chunks make up for it.
+constexpr int64_t kDefaultCpChunk = 8192;
 constexpr int64_t kMaxRunningRequests = 65536;
 constexpr int64_t kMaxChunk = int64_t{1} << 20;
 constexpr int64_t kMaxTokens = int64_t{1} << 36;
@@ -27,7 +29,7 @@ constexpr int64_t kMaxThreads = 1024;
 // Zero stands for the default and always passes.
 Status CheckFlag(std::string_view flag, int64_t value, int64_t max) {
   if (value >= 0 && value <= max) return Status::Ok();
-  return InvalidArgument(StrCat(flag, " ", value, ": give a number from 1 to ", max));
+  return UsageError(StrCat(flag, " ", value, ": give a number from 1 to ", max));
 }
 
 Status CheckPoolsFit(const EngineConfig& config, const ModelLimits& model, const Machine& machine) {
@@ -74,10 +76,11 @@ Status CheckConfig(const EngineConfig& config) {
   PERIGEE_RETURN_IF_ERROR(CheckFlag("--max-total-tokens", config.max_total_tokens, kMaxTokens));
   PERIGEE_RETURN_IF_ERROR(CheckFlag("--chunked-prefill-size", config.chunked_prefill_size, kMaxChunk));
   PERIGEE_RETURN_IF_ERROR(CheckFlag("--threads", config.threads, kMaxThreads));
+  if (const auto parallel = ResolveParallel(config.parallel); !parallel.ok()) return parallel.status();
   if (config.max_total_tokens > 0 && config.context_length > config.max_total_tokens) {
-    return InvalidArgument(StrCat("--max-total-tokens ", config.max_total_tokens,
-                                  ": one request of --context-length ", config.context_length,
-                                  " must fit; give at least that many"));
+    return UsageError(StrCat("--max-total-tokens ", config.max_total_tokens,
+                             ": one request of --context-length ", config.context_length,
+                             " must fit; give at least that many"));
   }
   return Status::Ok();
 }
@@ -85,11 +88,14 @@ Status CheckConfig(const EngineConfig& config) {
 StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& machine) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
   if (config.context_length > model.max_context) {
-    return InvalidArgument(StrCat("--context-length ", config.context_length, ": the model's own maximum is ",
-                                  model.max_context));
+    return UsageError(StrCat("--context-length ", config.context_length, ": the model's own maximum is ",
+                             model.max_context));
   }
   if (config.max_running_requests == 0) config.max_running_requests = kDefaultRunningRequests;
-  if (config.chunked_prefill_size == 0) config.chunked_prefill_size = kDefaultChunk;
+  if (config.chunked_prefill_size == 0) {
+    const int64_t cp = config.parallel.attn_cp;
+    config.chunked_prefill_size = cp == 1 ? kDefaultChunk : kDefaultCpChunk * cp;
+  }
   if (config.threads == 0) config.threads = machine.cores;
   if (config.seed == 0) config.seed = machine.random;
   if (config.context_length == 0) {

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/parallel_options.h"
 
 namespace perigee::engine {
 
@@ -17,10 +18,11 @@ struct EngineConfig {
   int64_t context_length = 0;  // default: the model's own maximum, or max_total_tokens when that is less
   int64_t max_running_requests = 0;  // default 64
   int64_t max_total_tokens = 0;      // default: see Resolve
-  // Rows of a prefill step, default 2048. Multiples of 64 keep results bit-equal.
+  // Rows of a prefill step, default 2048, or 8192 a CP rank. Multiples of 64 keep results bit-equal.
   int64_t chunked_prefill_size = 0;
-  int32_t threads = 0;  // default: the cores this process may use
-  uint64_t seed = 0;    // of unseeded requests; default: drawn once, so that two runs differ
+  int32_t threads = 0;  // of all ranks together; default: the cores this process may use
+  ParallelOptions parallel;
+  uint64_t seed = 0;  // of unseeded requests; default: drawn once, so that two runs differ
   // Ids that end an answer besides those that the model folder names: the tokenizer's [EOS] and [EOT].
   std::vector<TokenId> extra_stop_ids;
   // Called while weights load with (bytes done, bytes in all); may be empty.
@@ -30,8 +32,8 @@ struct EngineConfig {
 // What the values cost, known once the model is.
 struct ModelLimits {
   int64_t max_context = 0;
-  uint64_t bytes_per_token = 0;     // latent records
-  uint64_t bytes_per_sequence = 0;  // recurrent states and conv tails
+  uint64_t bytes_per_token = 0;     // latent records, on all ranks of the process together
+  uint64_t bytes_per_sequence = 0;  // recurrent states and conv tails, on all ranks together
 };
 
 // What the process has.

@@ -14,13 +14,14 @@ namespace {
 
 class EngineImpl : public Engine {
  public:
-  EngineImpl(ModelInfo info, const scheduler::SchedulerConfig& scheduler, std::unique_ptr<Worker> worker,
-             uint64_t seed)
-      : info_(std::move(info)), loop_(scheduler, std::move(worker), info_.stop_ids, seed) {}
+  EngineImpl(ModelInfo info, const scheduler::SchedulerConfig& scheduler, std::unique_ptr<RankTeam> team,
+             batch::StepMode prefill_mode, uint64_t seed)
+      : info_(std::move(info)), loop_(scheduler, std::move(team), prefill_mode, info_.stop_ids, seed) {}
 
   StatusOr<RequestId> Submit(Request request, OutputCallback callback) override {
     PERIGEE_CHECK(callback != nullptr);
     PERIGEE_RETURN_IF_ERROR(CheckRequest(request, info_));
+    PERIGEE_RETURN_IF_ERROR(loop_.health());
     return loop_.Submit(std::move(request), std::move(callback));
   }
 
@@ -35,23 +36,30 @@ class EngineImpl : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const EngineConfig& config,
-                                   std::vector<TokenId> stop_ids) {
+std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineConfig& config,
+                                   batch::StepMode prefill_mode, std::vector<TokenId> stop_ids) {
   const int64_t num_blocks = config.max_total_tokens / cache::kBlockTokens;
   PERIGEE_CHECK(num_blocks * cache::kBlockTokens == config.max_total_tokens);
   ModelInfo info{.model_path = config.model_path,
-                 .vocab_size = model->vocab_size(),
+                 .vocab_size = team->worker(0).model().vocab_size(),
                  .context_length = config.context_length,
                  .max_total_tokens = config.max_total_tokens,
                  .stop_ids = std::move(stop_ids)};
   const scheduler::SchedulerConfig scheduler{.max_running = config.max_running_requests,
                                              .chunk_size = config.chunked_prefill_size,
                                              .num_blocks = num_blocks};
-  auto worker =
-      std::make_unique<Worker>(std::move(model), WorkerConfig{.num_blocks = num_blocks,
-                                                              .num_slots = config.max_running_requests,
-                                                              .threads = config.threads});
-  return std::make_unique<EngineImpl>(std::move(info), scheduler, std::move(worker), config.seed);
+  return std::make_unique<EngineImpl>(std::move(info), scheduler, std::move(team), prefill_mode, config.seed);
+}
+
+std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const EngineConfig& config,
+                                   std::vector<TokenId> stop_ids) {
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::make_unique<Worker>(
+      std::move(model), WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
+                                     .num_slots = config.max_running_requests,
+                                     .threads = config.threads}));
+  return MakeEngine(std::make_unique<RankTeam>(std::move(workers)), config, batch::StepMode::kTp,
+                    std::move(stop_ids));
 }
 
 }  // namespace perigee::engine

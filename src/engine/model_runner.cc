@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "base/check.h"
 #include "base/trace.h"
-#include "kernels/sampling/sampling.h"
+#include "engine/logit_gather.h"
+#include "parallel/step_layout.h"
 
 namespace perigee::engine {
 namespace {
@@ -16,19 +16,21 @@ constexpr int64_t kLogitRows = 64;
 
 }  // namespace
 
-std::vector<SpanResult> ModelRunner::Run(const batch::BatchPlan& plan, const Sampler& sampler) {
+StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan, const Sampler* sampler) {
   const TraceScope trace(plan.phase == batch::Phase::kPrefill ? "prefill" : "decode");
   for (const batch::PlannedSpan& span : plan.spans) {
     if (span.fresh_state) caches_.states->Zero(span.state_slot);
   }
   const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
+  parallel::StepLayout layout = parallel::MakeStepLayout(plan.mode, batch, policy_.strategy, parallel_);
+  layout.attention_form = policy_.attention_form;
   const std::vector<RowSource> rows = LocateWantedRows(batch);
   const auto num_rows = static_cast<int64_t>(rows.size());
 
   const kernels::Workspace::Scope scope(*context_.workspace);
   const MatrixF hidden(context_.workspace->Floats(num_rows * model_.hidden_size()), num_rows,
                        model_.hidden_size());
-  model_.Forward(context_, batch, caches_, hidden);
+  PERIGEE_RETURN_IF_ERROR(model_.Forward(context_, batch, layout, parallel_, caches_, hidden));
 
   std::vector<SpanResult> results(plan.spans.size());
   for (size_t s = 0; s < results.size(); ++s) {
@@ -36,8 +38,9 @@ std::vector<SpanResult> ModelRunner::Run(const batch::BatchPlan& plan, const Sam
   }
   for (int64_t begin = 0; begin < num_rows; begin += kLogitRows) {
     const int64_t count = std::min(kLogitRows, num_rows - begin);
-    ReadRows(plan, std::span(rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-             hidden.Rows(begin, count), sampler, results);
+    PERIGEE_RETURN_IF_ERROR(
+        ReadRows(plan, std::span(rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+                 hidden.Rows(begin, count), sampler, results));
   }
   return results;
 }
@@ -53,34 +56,40 @@ std::vector<ModelRunner::RowSource> ModelRunner::LocateWantedRows(const batch::F
   return sources;
 }
 
-void ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows, ConstMatrixF hidden,
-                           const Sampler& sampler, std::vector<SpanResult>& results) {
+Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows,
+                             ConstMatrixF hidden, const Sampler* sampler, std::vector<SpanResult>& results) {
   const kernels::Workspace::Scope scope(*context_.workspace);
-  const int64_t vocab = model_.vocab_size();
-  const MatrixF logits(context_.workspace->Floats(hidden.rows * vocab), hidden.rows, vocab);
-  model_.Logits(context_, hidden, logits);
-  std::vector<float> lse(rows.size());
-  kernels::LogSumExp(context_, logits, lse);
+  std::vector<LogitWish> wishes(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
-    if (!std::isfinite(lse[r])) results[rows[r].span].failed = true;
+    const batch::PlannedSpan& span = plan.spans[rows[r].span];
+    if (rows[r].row < results[rows[r].span].target_logprobs.size())
+      wishes[r].target = span.targets[rows[r].row];
+    wishes[r].all = span.sample && rows[r].row + 1 == span.tokens.size();
+  }
+  const model::VocabularyShare share = model_.vocabulary();
+  const MatrixF logits(context_.workspace->Floats(hidden.rows * share.size()), hidden.rows, share.size());
+  model_.Logits(context_, hidden, logits);
+  PERIGEE_ASSIGN_OR_RETURN(
+      const std::vector<RowLogits> gathered,
+      GatherLogits(context_, parallel_.tp_group, share, model_.vocab_size(), logits, wishes));
+  if (sampler == nullptr) return Status::Ok();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (!std::isfinite(gathered[r].lse)) results[rows[r].span].failed = true;
   }
   // A row writes its own element of the results only.
-  context_.pool->ParallelFor(hidden.rows, [&](int64_t r) {
-    const RowSource& source = rows[static_cast<size_t>(r)];
+  context_.pool->ParallelFor(hidden.rows, [&](int64_t i) {
+    const auto r = static_cast<size_t>(i);
+    const RowSource& source = rows[r];
     const batch::PlannedSpan& span = plan.spans[source.span];
     SpanResult& result = results[source.span];
     if (result.failed) return;
-    const std::span<const float> row(logits.Row(r), static_cast<size_t>(vocab));
-    const float row_lse = lse[static_cast<size_t>(r)];
-    if (source.row < result.target_logprobs.size()) {
-      const auto target = static_cast<size_t>(span.targets[source.row]);
-      result.target_logprobs[source.row] = LogProb(row[target], row_lse);
-    }
-    if (span.sample && source.row + 1 == span.tokens.size()) {
+    if (wishes[r].target) result.target_logprobs[source.row] = LogProb(gathered[r].target, gathered[r].lse);
+    if (wishes[r].all) {
       const int64_t length = span.prefix + static_cast<int64_t>(span.tokens.size());
-      result.token = sampler.Choose(span.request, length, row, row_lse);
+      result.token = sampler->Choose(span.request, length, gathered[r].logits, gathered[r].lse);
     }
   });
+  return Status::Ok();
 }
 
 }  // namespace perigee::engine

@@ -1,14 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "batch/batch_plan.h"
 #include "batch/forward_batch.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "kernels/context.h"
 #include "model/causal_lm.h"
+#include "parallel/cp/cp_strategy.h"
+#include "parallel/parallel_context.h"
+#include "parallel/step_layout.h"
 #include "tensor/matrix.h"
 
 namespace perigee::engine {
@@ -20,17 +25,25 @@ struct SpanResult {
   bool failed = false;                 // the model gave logits that are not finite
 };
 
-// Runs a plan on one rank: states zeroed where fresh, forward, logits, sampling. Holds nothing between steps.
-// One thread.
+// How prompt rows are spread and evaluated; the same on every rank.
+struct StepPolicy {
+  parallel::CpStrategy strategy = parallel::Zigzag;  // used by modes that shard rows
+  parallel::AttentionForm attention_form = parallel::AttentionForm::kMaterialised;  // of prompt rows
+};
+
+// Runs a plan on one rank: states zeroed where fresh, rows partitioned, forward, logits, sampling on rank 0.
+// Holds nothing between steps. One thread.
 class ModelRunner {
  public:
-  // All outlive the runner.
+  // All references outlive the runner.
   ModelRunner(const model::CausalLm& model, const model::Caches& caches,
-              const kernels::KernelContext& context)
-      : model_(model), caches_(caches), context_(context) {}
+              const kernels::KernelContext& context, const parallel::ParallelContext& parallel,
+              const StepPolicy& policy)
+      : model_(model), caches_(caches), context_(context), parallel_(parallel), policy_(policy) {}
 
-  // One result per span, in order.
-  std::vector<SpanResult> Run(const batch::BatchPlan& plan, const Sampler& sampler);
+  // On rank 0 one result per span, in order; elsewhere nothing (sampler null). An error means that the ranks
+  // lost each other.
+  StatusOr<std::vector<SpanResult>> Run(const batch::BatchPlan& plan, const Sampler* sampler);
 
  private:
   // Where a wanted row lies in the plan.
@@ -39,12 +52,14 @@ class ModelRunner {
     size_t row = 0;  // within the span
   };
   static std::vector<RowSource> LocateWantedRows(const batch::ForwardBatch& batch);
-  void ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows, ConstMatrixF hidden,
-                const Sampler& sampler, std::vector<SpanResult>& results);
+  Status ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows, ConstMatrixF hidden,
+                  const Sampler* sampler, std::vector<SpanResult>& results);
 
   const model::CausalLm& model_;
   const model::Caches caches_;
   const kernels::KernelContext context_;
+  const parallel::ParallelContext& parallel_;
+  const StepPolicy policy_;
 };
 
 }  // namespace perigee::engine

@@ -1,12 +1,17 @@
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
-#include "base/status.h"
+#include "base/math.h"
 #include "base/strings.h"
+#include "base/trace.h"
 #include "cache/cache_budget.h"
+#include "comm/factory.h"
+#include "comm/process_grid.h"
 #include "engine/engine_config.h"
 #include "engine/engine_impl.h"
 #include "model/registry.h"
@@ -14,13 +19,87 @@
 namespace perigee::engine {
 namespace {
 
-ModelLimits LimitsOf(const model::LoadedModel& loaded) {
-  const model::CacheShape shape = loaded.model->cache_shape();
-  const cache::CacheCosts costs = cache::ComputeCacheCosts(
-      shape.kv_layers, shape.kv_width, shape.state_layers, shape.recurrent_floats, shape.conv_floats);
-  return {.max_context = loaded.max_context,
-          .bytes_per_token = costs.per_token,
-          .bytes_per_sequence = costs.per_sequence};
+layers::Shard ShardOf(const comm::GridPosition& p) {
+  return {.total = p.tp,
+          .share = p.share(),
+          .first_held = static_cast<int64_t>(p.attn_tp_rank()) * p.attn_cp,
+          .num_held = p.attn_cp,
+          .expert_groups = p.ep};
+}
+
+layers::Shard ShardOfRank(const ParallelOptions& o, int rank) {
+  return ShardOf({.tp = o.tp, .attn_cp = o.attn_cp, .ep = o.ep, .rank = rank});
+}
+
+// Costs of all ranks of the process together.
+ModelLimits LimitsOf(const model::ModelFiles& files, const ParallelOptions& o) {
+  ModelLimits limits{.max_context = files.max_context()};
+  for (int rank = 0; rank < o.tp; ++rank) {
+    const model::CacheShape shape = files.cache_shape(ShardOfRank(o, rank));
+    const cache::CacheCosts costs = cache::ComputeCacheCosts(
+        shape.kv_layers, shape.kv_width, shape.state_layers, shape.recurrent_floats, shape.conv_floats);
+    limits.bytes_per_token += costs.per_token;
+    limits.bytes_per_sequence += costs.per_sequence;
+  }
+  return limits;
+}
+
+// Builds the model of every rank, each on a thread of its own. Progress is rank 0's.
+std::vector<std::unique_ptr<model::CausalLm>> BuildModels(const model::ModelFiles& files,
+                                                          const EngineConfig& config) {
+  const ParallelOptions& o = config.parallel;
+  std::vector<std::unique_ptr<model::CausalLm>> models(static_cast<size_t>(o.tp));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < o.tp; ++rank) {
+    threads.emplace_back([&, rank] {
+      SetTraceRank(rank);
+      models[static_cast<size_t>(rank)] = files.Build(
+          ShardOfRank(o, rank), rank == 0 ? config.load_progress : std::function<void(uint64_t, uint64_t)>());
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return models;
+}
+
+// Workers of all ranks with their groups. Splitting is collective, so every rank does it on a thread of its
+// own.
+StatusOr<std::unique_ptr<RankTeam>> MakeTeam(std::vector<std::unique_ptr<model::CausalLm>> models,
+                                             const EngineConfig& config, const StepPolicy& policy) {
+  const ParallelOptions& o = config.parallel;
+  const auto ranks = static_cast<int64_t>(models.size());
+  std::vector<std::unique_ptr<Worker>> workers(models.size());
+  const auto make = [&](int64_t rank, comm::ProcessGrid grid) {
+    const int64_t threads =
+        PartBegin(rank + 1, config.threads, ranks) - PartBegin(rank, config.threads, ranks);
+    workers[static_cast<size_t>(rank)] =
+        std::make_unique<Worker>(std::move(models[static_cast<size_t>(rank)]),
+                                 WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
+                                              .num_slots = config.max_running_requests,
+                                              .threads = static_cast<int>(std::max<int64_t>(threads, 1)),
+                                              .policy = policy},
+                                 std::move(grid));
+  };
+  if (o.tp == 1) {
+    make(0, {});
+    return std::make_unique<RankTeam>(std::move(workers));
+  }
+  PERIGEE_ASSIGN_OR_RETURN(auto world, comm::MakeInProcessWorld("thread", o.tp));
+  std::vector<Status> failures(models.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < o.tp; ++rank) {
+    threads.emplace_back([&, rank] {
+      StatusOr<comm::ProcessGrid> grid =
+          comm::MakeProcessGrid(*world[static_cast<size_t>(rank)], o.attn_cp, o.ep);
+      if (grid.ok()) {
+        make(rank, std::move(grid).value());
+      } else {
+        failures[static_cast<size_t>(rank)] = grid.status();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const Status& s : failures) PERIGEE_RETURN_IF_ERROR(s);
+  return std::make_unique<RankTeam>(std::move(workers));
 }
 
 std::vector<TokenId> Union(std::vector<TokenId> a, const std::vector<TokenId>& b) {
@@ -45,13 +124,18 @@ void LogMemory(const EngineConfig& config, const ModelLimits& limits) {
 
 StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
-  PERIGEE_ASSIGN_OR_RETURN(model::LoadedModel loaded,
-                           model::LoadModel(config.model_path, {.progress = config.load_progress}));
-  const ModelLimits limits = LimitsOf(loaded);
+  PERIGEE_ASSIGN_OR_RETURN(const ParallelPlan parallel, ResolveParallel(config.parallel));
+  for (const std::string& notice : parallel.notices) LogWarning(notice);
+  PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<model::ModelFiles> files,
+                           model::OpenModel(config.model_path));
+  PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, files->sizes()));
+  const ModelLimits limits = LimitsOf(*files, config.parallel);
   PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, ReadMachine()));
   LogMemory(config, limits);
-  std::vector<TokenId> stop_ids = Union(std::move(loaded.stop_ids), config.extra_stop_ids);
-  return MakeEngine(std::move(loaded.model), config, std::move(stop_ids));
+  std::vector<TokenId> stop_ids = Union(files->stop_ids(), config.extra_stop_ids);
+  PERIGEE_ASSIGN_OR_RETURN(std::unique_ptr<RankTeam> team,
+                           MakeTeam(BuildModels(*files, config), config, parallel.policy));
+  return MakeEngine(std::move(team), config, parallel.prefill_mode, std::move(stop_ids));
 }
 
 }  // namespace perigee::engine

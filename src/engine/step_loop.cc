@@ -6,9 +6,13 @@
 
 namespace perigee::engine {
 
-StepLoop::StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<Worker> worker,
-                   std::vector<TokenId> stop_ids, uint64_t seed)
-    : stop_ids_(std::move(stop_ids)), scheduler_(config), worker_(std::move(worker)), sampler_(seed) {
+StepLoop::StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<RankTeam> team,
+                   batch::StepMode prefill_mode, std::vector<TokenId> stop_ids, uint64_t seed)
+    : stop_ids_(std::move(stop_ids)),
+      scheduler_(config),
+      team_(std::move(team)),
+      prefill_mode_(prefill_mode),
+      sampler_(seed) {
   PublishStats();
   thread_ = std::thread([this] { Loop(); });
 }
@@ -55,9 +59,9 @@ void StepLoop::Loop() {
   while (std::optional<std::vector<Command>> commands = TakeCommands(idle)) {
     for (Command& command : *commands) Apply(std::move(command));
     if (!commands->empty()) PublishStats();
-    const std::optional<batch::BatchPlan> plan = scheduler_.Next();
+    std::optional<batch::BatchPlan> plan = scheduler_.Next();
     idle = !plan.has_value();
-    if (plan) Step(*plan);
+    if (plan) Step(*std::move(plan));
   }
   deliveries_.EndAll(FinishReason::kCancelled);
 }
@@ -95,9 +99,15 @@ void StepLoop::Apply(Command command) {
   ++applied_;
 }
 
-void StepLoop::Step(const batch::BatchPlan& plan) {
+void StepLoop::Step(batch::BatchPlan plan) {
   const TraceScope trace("step");
-  std::vector<SpanResult> results = worker_->Run(plan, sampler_);
+  plan.mode = plan.phase == batch::Phase::kDecode ? batch::StepMode::kDecode : prefill_mode_;
+  StatusOr<std::vector<SpanResult>> run = team_->Run(plan, sampler_);
+  if (!run.ok()) {
+    GiveUp(run.status());
+    return;
+  }
+  std::vector<SpanResult> results = std::move(run).value();
   std::vector<scheduler::SpanOutcome> outcomes;
   outcomes.reserve(results.size());
   for (const SpanResult& result : results) {
@@ -112,6 +122,24 @@ void StepLoop::Step(const batch::BatchPlan& plan) {
   for (size_t i = 0; i < updates.size(); ++i) {
     deliveries_.Step(plan.spans[i], updates[i], std::move(results[i]));
   }
+}
+
+void StepLoop::GiveUp(const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    health_ = reason;
+  }
+  for (const RequestId id : deliveries_.OpenIds()) {
+    scheduler_.Cancel(id);
+    sampler_.Remove(id);
+    deliveries_.End(id, FinishReason::kError, reason);
+  }
+  PublishStats();
+}
+
+Status StepLoop::health() const {
+  const std::lock_guard lock(mutex_);
+  return health_;
 }
 
 void StepLoop::PublishStats() {

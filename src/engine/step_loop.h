@@ -12,20 +12,21 @@
 #include "batch/batch_plan.h"
 #include "engine/deliveries.h"
 #include "engine/engine.h"
+#include "engine/rank_team.h"
 #include "engine/sampler.h"
-#include "engine/worker.h"
 #include "scheduler/scheduler.h"
 
 namespace perigee::engine {
 
 // The engine's thread: takes requests from a queue, asks the scheduler for a step, runs it on the worker and
-// delivers. Sleeps while there is nothing to do. Scheduler, worker, sampler and deliveries belong to that
+// delivers. Sleeps while there is nothing to do. Scheduler, team, sampler and deliveries belong to that
 // thread alone; the public functions may be called from any thread.
 class StepLoop {
  public:
   // `stop_ids` end an answer unless the request ignores them. `seed` is for unseeded requests.
-  StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<Worker> worker,
-           std::vector<TokenId> stop_ids, uint64_t seed);
+  // `prefill_mode` is how the team runs prompt steps.
+  StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<RankTeam> team,
+           batch::StepMode prefill_mode, std::vector<TokenId> stop_ids, uint64_t seed);
   // Ends what is left with kCancelled and joins the thread.
   ~StepLoop();
   StepLoop(const StepLoop&) = delete;
@@ -35,6 +36,8 @@ class StepLoop {
   RequestId Submit(Request request, OutputCallback callback);
   void Cancel(RequestId id);
   EngineStats stats() const;
+  // Not ok once the ranks have lost each other: nothing will be computed any more.
+  Status health() const;
 
  private:
   struct Submission {
@@ -51,12 +54,15 @@ class StepLoop {
   // Waits for commands only when `idle`. Nothing when the loop is to end.
   std::optional<std::vector<Command>> TakeCommands(bool idle);
   void Apply(Command command);
-  void Step(const batch::BatchPlan& plan);
+  void Step(batch::BatchPlan plan);
+  // The ranks are of no more use: everybody gets the reason, now and from now on.
+  void GiveUp(const Status& reason);
   void PublishStats();
 
   const std::vector<TokenId> stop_ids_;
   scheduler::Scheduler scheduler_;
-  const std::unique_ptr<Worker> worker_;
+  const std::unique_ptr<RankTeam> team_;
+  const batch::StepMode prefill_mode_;
   Sampler sampler_;
   Deliveries deliveries_;
   uint64_t applied_ = 0;  // submissions that reached the scheduler
@@ -65,6 +71,7 @@ class StepLoop {
   std::condition_variable wake_;
   std::vector<Command> commands_;
   bool stopping_ = false;
+  Status health_;
   RequestId last_id_ = 0;           // as many requests were submitted
   EngineStats published_;           // as of the last step
   uint64_t published_applied_ = 0;  // submissions that published_ knows of

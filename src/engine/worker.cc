@@ -13,17 +13,52 @@ cache::RecurrentStatePool MakeStatePool(const model::CacheShape& shape, int64_t 
   return {shape.state_layers, num_slots, shape.recurrent_floats, shape.conv_floats};
 }
 
+parallel::ParallelContext ContextOf(const comm::ProcessGrid& grid) {
+  const comm::GridPosition& p = grid.position;
+  return {.tp = p.tp,
+          .attn_cp = p.attn_cp,
+          .rank = p.rank,
+          .cp_rank = p.cp_rank(),
+          .share = p.share(),
+          .tp_group = grid.tp.get(),
+          .cp_group = grid.cp.get(),
+          .attn_tp_group = grid.attn_tp.get()};
+}
+
 }  // namespace
 
-Worker::Worker(std::unique_ptr<model::CausalLm> model, const WorkerConfig& config)
+Worker::Worker(std::unique_ptr<model::CausalLm> model, const WorkerConfig& config, comm::ProcessGrid grid)
     : model_(std::move(model)),
+      grid_(std::move(grid)),
+      parallel_(ContextOf(grid_)),
       kv_(MakeKvCache(model_->cache_shape(), config.num_blocks)),
       states_(MakeStatePool(model_->cache_shape(), config.num_slots)),
       pool_(config.threads),
-      runner_(*model_, {.kv = &kv_, .states = &states_}, {.pool = &pool_, .workspace = &workspace_}) {}
+      runner_(*model_, {.kv = &kv_, .states = &states_}, {.pool = &pool_, .workspace = &workspace_},
+              parallel_, config.policy) {}
 
-std::vector<SpanResult> Worker::Run(const batch::BatchPlan& plan, const Sampler& sampler) {
-  return runner_.Run(plan, sampler);
+StatusOr<std::vector<SpanResult>> Worker::Run(const batch::BatchPlan& plan, const Sampler* sampler) {
+  StatusOr<std::vector<SpanResult>> results = runner_.Run(plan, sampler);
+  if (!results.ok()) Abort(results.status());
+  return results;
+}
+
+void Worker::Abort(const Status& reason) {
+  for (comm::Communicator* group : {grid_.tp.get(), grid_.cp.get(), grid_.attn_tp.get()}) {
+    if (group != nullptr) group->Abort(reason);
+  }
+}
+
+comm::Traffic Worker::traffic() const {
+  comm::Traffic sum;
+  for (const comm::Communicator* group : {grid_.tp.get(), grid_.cp.get(), grid_.attn_tp.get()}) {
+    if (group == nullptr) continue;
+    for (size_t c = 0; c < comm::kNumCollectives; ++c) {
+      sum.elements[c] += group->traffic().elements[c];
+      sum.calls[c] += group->traffic().calls[c];
+    }
+  }
+  return sum;
 }
 
 }  // namespace perigee::engine

@@ -4,10 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "base/status.h"
 #include "base/thread_pool.h"
 #include "batch/batch_plan.h"
 #include "cache/paged_kv_cache.h"
 #include "cache/recurrent_state_pool.h"
+#include "comm/process_grid.h"
 #include "engine/model_runner.h"
 #include "engine/sampler.h"
 #include "kernels/context.h"
@@ -19,18 +21,30 @@ struct WorkerConfig {
   int64_t num_blocks = 0;
   int64_t num_slots = 0;
   int threads = 1;  // >= 1, the calling thread included
+  StepPolicy policy;
 };
 
-// One rank: its model, pools, scratch memory and threads. Any number may live in one process. Run is called
-// by one thread at a time.
+// One rank: its model, pools, scratch memory, threads and groups. Any number may live in one process. Run is
+// called by one thread at a time.
 class Worker {
  public:
-  Worker(std::unique_ptr<model::CausalLm> model, const WorkerConfig& config);
+  // A rank among others, or (no grid) the only one.
+  Worker(std::unique_ptr<model::CausalLm> model, const WorkerConfig& config, comm::ProcessGrid grid = {});
 
-  std::vector<SpanResult> Run(const batch::BatchPlan& plan, const Sampler& sampler);
+  // On rank 0 with a sampler: one result per span. On other ranks sampler is null and the result empty. On an
+  // error the rank has told the others.
+  StatusOr<std::vector<SpanResult>> Run(const batch::BatchPlan& plan, const Sampler* sampler);
+  // Makes the ranks' collectives fail; any thread.
+  void Abort(const Status& reason);
+
+  const model::CausalLm& model() const { return *model_; }
+  // Elements sent by this rank since the start, all groups.
+  comm::Traffic traffic() const;
 
  private:
   const std::unique_ptr<model::CausalLm> model_;
+  const comm::ProcessGrid grid_;
+  const parallel::ParallelContext parallel_;
   cache::PagedKvCache kv_;
   cache::RecurrentStatePool states_;
   ThreadPool pool_;

@@ -1,29 +1,59 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
+#include "base/status.h"
 #include "layers/attention.h"
 #include "layers/feed_forward.h"
 
 namespace perigee::layers {
 
-// h = h + attention(norm(h)); h = h + feed_forward(norm(h)).
+// Rows whose results are wanted, for the last layer: the others end where their states and latents are
+// written.
+struct WantedRows {
+  parallel::RowPartition rows =
+      parallel::RowPartition::Whole(0);  // the wanted rows, numbered by their place among them
+  std::vector<int64_t> full_places;      // places of the wanted rows among all rows
+  std::vector<int64_t> local_places;     // places of this rank's wanted rows among its rows
+
+  const std::vector<int64_t>& Places(parallel::Sharding held) const {
+    return held == parallel::Sharding::kCp ? local_places : full_places;
+  }
+};
+
+// h = h + attention(norm(h)); h = h + feed_forward(norm(h)), between calls that move rows where each block
+// needs them.
 class DecoderLayer {
  public:
   // weights: the scope "model.layers.{l}.".
-  DecoderLayer(const WeightScope& weights, float norm_eps, std::unique_ptr<Attention> attention,
+  DecoderLayer(size_t index, const WeightScope& weights, float norm_eps, std::unique_ptr<Attention> attention,
                std::unique_ptr<FeedForward> feed_forward);
 
-  // hidden [rows, hidden_size]: the residual stream, updated.
-  void Forward(const StepContext& step, MatrixF hidden) const;
+  // Updates the stream; its rows lie in the step's stream room afterwards. With `wanted` the stream comes out
+  // with those rows only.
+  Status Forward(const StepContext& step, const WantedRows* wanted, parallel::RowStream& stream) const;
+
+  const Attention& attention() const { return *attention_; }
 
  private:
+  // Adds the branch (if there is one) and norms: [rows, hidden].
+  MatrixF AddAndNorm(const StepContext& step, const parallel::RowStream& stream,
+                     const std::vector<float>& weight) const;
+  Status Attend(const StepContext& step, const WantedRows* wanted, parallel::RowStream& stream) const;
+
+  size_t index_;
   float norm_eps_;
   std::vector<float> input_layernorm_;
   std::vector<float> post_attention_layernorm_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<FeedForward> feed_forward_;
 };
+
+// residual += branch; the branch is gone afterwards.
+void AddBranch(const StepContext& step, parallel::RowStream& stream);
+// The rows at `places`, in the step's workspace.
+MatrixF SelectRows(const StepContext& step, std::span<const int64_t> places, ConstMatrixF rows);
 
 }  // namespace perigee::layers

@@ -1,47 +1,102 @@
 #include "layers/feed_forward.h"
 
+#include "base/check.h"
 #include "base/strings.h"
 
 namespace perigee::layers {
 namespace {
 
-kernels::MlpWeights LoadMlp(const WeightScope& weights, const char* gate, const char* up, const char* down) {
+struct MlpNames {
+  const char* gate;
+  const char* up;
+  const char* down;
+};
+constexpr MlpNames kMlp = {"gate_proj", "up_proj", "down_proj"};
+constexpr MlpNames kExpert = {"w1", "w3", "w2"};
+
+// Columns `range` of an MLP's width, its down product summed in the parts that `bounds` tells.
+kernels::MlpWeights LoadMlp(const WeightScope& weights, const MlpNames& names, Range range,
+                            std::vector<int64_t> bounds) {
   kernels::MlpWeights mlp;
-  mlp.gate_up = weights.Linear({gate, up});
-  mlp.down = weights.Linear({down});
-  mlp.bounds = kernels::SumPartBounds(mlp.down.in());
+  mlp.gate_up = weights.Linear({{names.gate, range}, {names.up, range}});
+  mlp.down = weights.LinearCols(names.down, range);
+  mlp.bounds = std::move(bounds);
   return mlp;
+}
+
+// How the sum over experts and their widths is cut. With one expert group every rank has all experts and a
+// share of their width; the parts are parts of the width. With as many groups as shares every rank has whole
+// experts; the parts are ranges of experts. In between, and where shares do not divide the parts, a rank's
+// sum is one part.
+struct ExpertCut {
+  Range experts;
+  Range width;
+  std::vector<int64_t> bounds;  // of one expert's down product
+  int64_t parts = 1;
+};
+
+ExpertCut CutExperts(const MoeOptions& options, const Shard& shard) {
+  const int64_t per_group = shard.total / shard.expert_groups;
+  const int64_t group = shard.share / per_group;
+  const int64_t place = shard.share % per_group;
+  ExpertCut cut;
+  cut.experts = {PartBegin(group, options.num_experts, shard.expert_groups),
+                 PartBegin(group + 1, options.num_experts, shard.expert_groups)};
+  cut.width = {PartBegin(place, options.width, per_group), PartBegin(place + 1, options.width, per_group)};
+  const std::vector<int64_t> shared_bounds = shard.PartBounds(options.width);
+  cut.parts = static_cast<int64_t>(shared_bounds.size()) - 1;
+  if (shard.expert_groups == 1) {
+    cut.bounds = shared_bounds;
+  } else {
+    cut.bounds = {0, cut.width.size()};
+    if (shard.expert_groups != shard.total) cut.parts = 1;
+  }
+  return cut;
 }
 
 }  // namespace
 
-DenseMlp::DenseMlp(const WeightScope& weights)
-    : mlp_(LoadMlp(weights, "gate_proj", "up_proj", "down_proj")) {}
+DenseMlp::DenseMlp(int64_t width, const Shard& shard, const WeightScope& weights)
+    : mlp_(LoadMlp(weights, kMlp, shard.Of(width), shard.PartBounds(width))) {}
 
-void DenseMlp::Forward(const StepContext& step, ConstMatrixF x, MatrixF y) const {
-  GatedMlp(step.kernels, mlp_, x, y);
+void DenseMlp::Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const {
+  GatedMlp(context, mlp_, x, y);
 }
 
-Moe::Moe(const MoeOptions& options, const WeightScope& weights)
+Moe::Moe(const MoeOptions& options, const Shard& shard, const WeightScope& weights)
     : options_(options),
-      gate_(weights.Linear({"gate"})),
+      gate_(weights.Linear({{"gate", std::nullopt}})),
       correction_bias_(weights.Floats("gate.e_score_correction_bias")) {
+  const ExpertCut cut = CutExperts(options, shard);
   const WeightScope experts = weights.In("experts");
-  for (int64_t e = 0; e < options.num_experts; ++e) {
-    experts_.experts.push_back(LoadMlp(experts.In(StrCat(e)), "w1", "w3", "w2"));
+  experts_.first_expert = cut.experts.begin;
+  experts_.parts = cut.parts;
+  for (int64_t e = cut.experts.begin; e < cut.experts.end; ++e) {
+    kernels::MlpWeights expert = LoadMlp(experts.In(StrCat(e)), kExpert, cut.width, cut.bounds);
+    // Whole experts: the part of the sum that the expert's range makes up.
+    if (shard.expert_groups > 1 && cut.parts > 1) {
+      while (PartBegin(shard.share * cut.parts + expert.first_part + 1, options.num_experts,
+                       kernels::kSumParts) <= e) {
+        ++expert.first_part;
+      }
+    }
+    experts_.experts.push_back(std::move(expert));
   }
-  if (options.num_shared_experts > 0) {
-    experts_.shared = LoadMlp(weights.In("shared_experts"), "gate_proj", "up_proj", "down_proj");
+  if (options.shared_width > 0) {
+    std::vector<int64_t> bounds = shard.PartBounds(options.shared_width);
+    if (cut.parts == 1) bounds = {0, bounds.back()};
+    experts_.shared =
+        LoadMlp(weights.In("shared_experts"), kMlp, shard.Of(options.shared_width), std::move(bounds));
   }
 }
 
-void Moe::Forward(const StepContext& step, ConstMatrixF x, MatrixF y) const {
-  const kernels::KernelContext& k = step.kernels;
-  const kernels::Workspace::Scope scope(*k.workspace);
-  const MatrixF logits(k.workspace->Floats(x.rows * options_.num_experts), x.rows, options_.num_experts);
-  Gemm(k, x, gate_, logits);
-  const kernels::Routing routing = RouteTopK(k, logits, correction_bias_, options_.router);
-  MoeForward(k, experts_, routing, x, y);
+void Moe::Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const {
+  const kernels::Workspace::Scope scope(*context.workspace);
+  const MatrixF logits(context.workspace->Floats(x.rows * options_.num_experts), x.rows,
+                       options_.num_experts);
+  Gemm(context, x, gate_, logits);
+  const kernels::Routing routing = RouteTopK(context, logits, correction_bias_, options_.router);
+  MoeForward(context, experts_, routing, x, y);
 }
 
 }  // namespace perigee::layers

@@ -4,26 +4,27 @@
 #include <vector>
 
 #include "kernels/moe/moe.h"
-#include "layers/step_context.h"
+#include "layers/shard.h"
 #include "layers/weight_scope.h"
 #include "tensor/matrix.h"
 
 namespace perigee::layers {
 
-// One layer's mixing over channels. Immutable after loading.
+// One layer's mixing over channels, with the weights of this rank's share: the result owes a sum over shares.
+// Immutable after loading.
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
-  // x: normalised rows [rows, hidden]; y [rows, hidden]: the branch to add to the residual.
-  virtual void Forward(const StepContext& step, ConstMatrixF x, MatrixF y) const = 0;
+  // x: normed rows [rows, hidden]; y [rows, hidden]: the branch to add to the residual.
+  virtual void Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const = 0;
 };
 
 // down(silu(gate(x)) * up(x)).
 class DenseMlp final : public FeedForward {
  public:
-  // weights: the scope "model.layers.{l}.mlp.".
-  explicit DenseMlp(const WeightScope& weights);
-  void Forward(const StepContext& step, ConstMatrixF x, MatrixF y) const override;
+  // weights: the scope "model.layers.{l}.mlp."; width: intermediate_size.
+  DenseMlp(int64_t width, const Shard& shard, const WeightScope& weights);
+  void Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const override;
 
  private:
   kernels::MlpWeights mlp_;
@@ -31,16 +32,17 @@ class DenseMlp final : public FeedForward {
 
 struct MoeOptions {
   int64_t num_experts = 0;
-  int64_t num_shared_experts = 0;
+  int64_t width = 0;         // moe_intermediate_size
+  int64_t shared_width = 0;  // of all shared experts together; 0: none
   kernels::RouterOptions router;
 };
 
-// Sigmoid-routed experts and a shared one (kimi-linear specification 3.6).
+// Sigmoid-routed experts and a shared one (kimi-linear specification 3.6). Every rank routes all its rows.
 class Moe final : public FeedForward {
  public:
   // weights: the scope "model.layers.{l}.block_sparse_moe.".
-  Moe(const MoeOptions& options, const WeightScope& weights);
-  void Forward(const StepContext& step, ConstMatrixF x, MatrixF y) const override;
+  Moe(const MoeOptions& options, const Shard& shard, const WeightScope& weights);
+  void Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const override;
 
  private:
   MoeOptions options_;

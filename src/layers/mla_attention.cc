@@ -1,6 +1,7 @@
 #include "layers/mla_attention.h"
 
 #include "kernels/norm/norm.h"
+#include "kernels/rows/rows.h"
 
 namespace perigee::layers {
 namespace {
@@ -9,40 +10,99 @@ namespace {
 // (specification 3.2).
 constexpr float kLatentNormEps = 1e-6f;
 
-}  // namespace
-
-MlaAttention::MlaAttention(const MlaOptions& options, const WeightScope& weights)
-    : options_(options),
-      in_proj_(weights.Linear({"q_proj", "kv_a_proj_with_mqa"})),
-      kv_a_layernorm_(weights.Floats("kv_a_layernorm.weight")),
-      o_proj_(weights.Linear({"o_proj"})),
-      o_parts_(kernels::SumPartBounds(options.dims.num_heads * options.dims.value)) {
-  weights.Matrix("kv_b_proj.weight",
-                 [&](const kernels::StoredMatrix& m) { kv_b_ = kernels::MlaWeights::Pack(options.dims, m); });
+std::vector<kernels::MlaSegment> Segments(const StepContext& step, std::span<const batch::SeqSpan> spans) {
+  std::vector<kernels::MlaSegment> segments;
+  for (const batch::SeqSpan& s : spans)
+    segments.push_back({s.q_begin, s.q_len, s.kv_len, step.batch.BlockTable(s.seq)});
+  return segments;
 }
 
-void MlaAttention::Forward(const StepContext& step, ConstMatrixF x, MatrixF y) const {
+}  // namespace
+
+MlaAttention::MlaAttention(const MlaOptions& options, const Shard& shard, const WeightScope& weights)
+    : options_(options), own_(shard.share - shard.first_held) {
+  const kernels::MlaDims& dims = options.dims;
+  for (int64_t s = shard.first_held; s < shard.first_held + shard.num_held; ++s) {
+    const Range heads = shard.Of(dims.num_heads, s);
+    Heads h;
+    h.dims = dims;
+    h.dims.num_heads = heads.size();
+    h.q_proj = weights.Linear({{"q_proj", Range{heads.begin * dims.qk(), heads.end * dims.qk()}}});
+    const int64_t kv_rows = dims.nope + dims.value;
+    weights.Matrix("kv_b_proj.weight", {heads.begin * kv_rows, heads.end * kv_rows},
+                   [&](const kernels::StoredMatrix& m) { h.kv_b = kernels::MlaWeights::Pack(h.dims, m); });
+    held_.push_back(std::move(h));
+  }
+  kv_a_proj_ = weights.Linear({{"kv_a_proj_with_mqa", std::nullopt}});
+  kv_a_layernorm_ = weights.Floats("kv_a_layernorm.weight");
+  const int64_t width = dims.num_heads * dims.value;
+  const Range held = shard.Held(dims.num_heads);
+  o_proj_ = weights.LinearCols("o_proj", {held.begin * dims.value, held.end * dims.value});
+  held_parts_ = shard.PartBounds(width, shard.first_held, shard.num_held);
+  own_parts_ = shard.PartBounds(width);
+  for (int64_t& bound : own_parts_) bound += (shard.Of(dims.num_heads).begin - held.begin) * dims.value;
+}
+
+Status MlaAttention::Append(const StepContext& step, ConstMatrixF x, bool sharded) const {
   const kernels::KernelContext& k = step.kernels;
   const kernels::MlaDims& dims = options_.dims;
-  const kernels::Workspace::Scope scope(*k.workspace);
-  const MatrixF projected(k.workspace->Floats(x.rows * in_proj_.out()), x.rows, in_proj_.out());
-  Gemm(k, x, in_proj_, projected);
-  const int64_t q_width = dims.num_heads * dims.qk();
-  const MatrixF latent = projected.Cols(q_width, dims.rank);
-  RmsNorm(k, latent, kv_a_layernorm_, kLatentNormEps, latent);
-
-  std::vector<kernels::MlaSegment> segments;
-  for (const batch::SeqSpan& span : step.batch.spans) {
-    segments.push_back({span.q_begin, span.q_len, span.kv_len, step.batch.BlockTable(span.seq)});
+  MatrixF records(k.workspace->Floats(x.rows * dims.record()), x.rows, dims.record());
+  Gemm(k, x, kv_a_proj_, records);
+  RmsNorm(k, records.Cols(0, dims.rank), kv_a_layernorm_, kLatentNormEps, records.Cols(0, dims.rank));
+  if (sharded) {
+    PERIGEE_ASSIGN_OR_RETURN(records, step.communicator.GatherRows(records));
   }
-  const PagedKvView cache = step.kv.View(options_.kv_layer);
-  MlaAppend(k, latent, projected.Cols(q_width + dims.rank, dims.rope), segments, cache);
+  MlaAppend(k, records.Cols(0, dims.rank), records.Cols(dims.rank, dims.rope),
+            Segments(step, step.batch.spans), step.kv.View(options_.kv_layer));
+  return Status::Ok();
+}
 
-  const int64_t out_width = dims.num_heads * dims.value;
+// By cost: an expansion costs 4 rank (nope + value) operations per key and head once, and saves 2 (2 rank -
+// nope - value) per query row and key. Decided from the step's sizes, so that every rank decides alike.
+bool MlaAttention::ReadsLatents(const StepContext& step) const {
+  if (step.batch.phase == batch::Phase::kDecode) return true;
+  if (step.layout.attention_form != parallel::AttentionForm::kByCost) {
+    return step.layout.attention_form == parallel::AttentionForm::kAbsorbed;
+  }
+  const kernels::MlaDims& dims = options_.dims;
+  const int64_t rows = step.layout.rows.total_rows() / static_cast<int64_t>(step.layout.rows.counts().size());
+  return rows * (2 * dims.rank - dims.nope - dims.value) < dims.rank * (dims.nope + dims.value);
+}
+
+Status MlaAttention::Forward(const StepContext& step, ConstMatrixF x,
+                             std::optional<std::span<const int64_t>> chosen, MatrixF y) const {
+  const kernels::KernelContext& k = step.kernels;
+  const kernels::Workspace::Scope scope(*k.workspace);
+  const bool sharded = step.communicator.MlaRowsAreSharded();
+  PERIGEE_RETURN_IF_ERROR(Append(step, x, sharded));
+
+  const std::vector<batch::SeqSpan>& all = sharded ? step.layout.local_spans : step.batch.spans;
+  std::vector<kernels::MlaSegment> segments = Segments(step, all);
+  if (chosen) {
+    segments = Segments(step, parallel::SelectSpans(all, *chosen));
+    const MatrixF rows(k.workspace->Floats(y.rows * x.cols), y.rows, x.cols);
+    GatherRows(k, x, *chosen, rows);
+    x = rows;
+  }
+  const std::span<const Heads> heads =
+      sharded ? std::span<const Heads>(held_)
+              : std::span<const Heads>(held_).subspan(static_cast<size_t>(own_), 1);
+  int64_t out_width = 0;
+  for (const Heads& h : heads) out_width += h.dims.num_heads * h.dims.value;
   const MatrixF attended(k.workspace->Floats(x.rows * out_width), x.rows, out_width);
-  const auto attend = step.batch.phase == batch::Phase::kPrefill ? kernels::MlaPrefill : kernels::MlaDecode;
-  attend(k, dims, kv_b_, projected.Cols(0, q_width), segments, cache, attended);
-  GemmInParts(k, attended, o_proj_, o_parts_, y);
+  const bool absorbed = ReadsLatents(step);
+  const auto attend = absorbed ? kernels::MlaDecode : kernels::MlaPrefill;
+  int64_t column = 0;
+  for (const Heads& h : heads) {
+    const kernels::Workspace::Scope share_scope(*k.workspace);
+    const MatrixF q(k.workspace->Floats(x.rows * h.q_proj.out()), x.rows, h.q_proj.out());
+    Gemm(k, x, h.q_proj, q);
+    const int64_t width = h.dims.num_heads * h.dims.value;
+    attend(k, h.dims, h.kv_b, q, segments, step.kv.View(options_.kv_layer), attended.Cols(column, width));
+    column += width;
+  }
+  GemmInParts(k, attended, o_proj_, sharded ? held_parts_ : own_parts_, y);
+  return Status::Ok();
 }
 
 }  // namespace perigee::layers

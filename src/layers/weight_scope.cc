@@ -19,38 +19,56 @@ const StoredTensor& WeightScope::Get(const std::string& name) const {
 
 void WeightScope::Done(const StoredTensor& tensor) const {
   checkpoint_->Release(tensor);
-  progress_->Add(tensor.bytes.size());
+  progress_->Add(tensor);
 }
 
-kernels::PackedWeight WeightScope::Linear(const std::vector<std::string>& names) const {
-  std::vector<kernels::StoredMatrix> pieces;
-  for (const std::string& n : names) pieces.push_back(AsMatrix(Get(n + ".weight")));
-  kernels::PackedWeight packed = kernels::PackedWeight::Pack(pieces);
-  for (const std::string& n : names) Done(Get(n + ".weight"));
+kernels::PackedWeight WeightScope::Linear(const std::vector<Rows>& pieces) const {
+  std::vector<kernels::StoredMatrix> matrices;
+  for (const Rows& p : pieces) {
+    const kernels::StoredMatrix whole = AsMatrix(Get(p.name + ".weight"));
+    matrices.push_back(p.range ? whole.Rows(p.range->begin, p.range->size()) : whole);
+  }
+  kernels::PackedWeight packed = kernels::PackedWeight::Pack(matrices);
+  for (const Rows& p : pieces) Done(Get(p.name + ".weight"));
   return packed;
 }
 
-void WeightScope::Matrix(const std::string& name,
+kernels::PackedWeight WeightScope::LinearCols(const std::string& name, Range range) const {
+  const StoredTensor& tensor = Get(name + ".weight");
+  const kernels::StoredMatrix part = AsMatrix(tensor).Cols(range.begin, range.size());
+  kernels::PackedWeight packed = kernels::PackedWeight::Pack(part);
+  Done(tensor);
+  return packed;
+}
+
+void WeightScope::Matrix(const std::string& name, Range rows,
                          const std::function<void(const kernels::StoredMatrix&)>& use) const {
   const StoredTensor& tensor = Get(name);
-  use(AsMatrix(tensor));
+  const kernels::StoredMatrix part = AsMatrix(tensor).Rows(rows.begin, rows.size());
+  use(part);
   Done(tensor);
 }
 
 std::vector<float> WeightScope::Floats(const std::string& name) const {
+  return Floats(name, {0, Get(name).NumElements()});
+}
+
+std::vector<float> WeightScope::Floats(const std::string& name, Range range) const {
   const StoredTensor& tensor = Get(name);
-  std::vector<float> out(static_cast<size_t>(tensor.NumElements()));
+  PERIGEE_CHECK(range.begin >= 0 && range.end <= tensor.NumElements());
+  std::vector<float> out(static_cast<size_t>(range.size()));
+  const auto first = static_cast<size_t>(range.begin);
   const auto* halves = reinterpret_cast<const uint16_t*>(tensor.bytes.data());
   for (size_t i = 0; i < out.size(); ++i) {
     switch (tensor.dtype) {
       case DType::kF32:
-        out[i] = reinterpret_cast<const float*>(tensor.bytes.data())[i];
+        out[i] = reinterpret_cast<const float*>(tensor.bytes.data())[first + i];
         break;
       case DType::kF16:
-        out[i] = HalfToFloat(halves[i]);
+        out[i] = HalfToFloat(halves[first + i]);
         break;
       case DType::kBF16:
-        out[i] = BFloat16ToFloat(halves[i]);
+        out[i] = BFloat16ToFloat(halves[first + i]);
         break;
     }
   }
@@ -60,7 +78,7 @@ std::vector<float> WeightScope::Floats(const std::string& name) const {
 
 const StoredTensor& WeightScope::Mapped(const std::string& name) const {
   const StoredTensor& tensor = Get(name);
-  progress_->Add(tensor.bytes.size());
+  progress_->Add(tensor);
   return tensor;
 }
 

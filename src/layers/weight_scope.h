@@ -2,29 +2,35 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "kernels/gemm/gemm.h"
+#include "layers/shard.h"
 #include "tensor/safetensors.h"
 
 namespace perigee::layers {
 
 // Counts the bytes of weights that have been read, for a progress display.
 struct LoadProgress {
-  uint64_t done = 0;
   uint64_t total = 0;
   std::function<void(uint64_t done, uint64_t total)> report;  // may be empty
+  uint64_t done = 0;
+  std::set<std::string> seen;
 
-  void Add(uint64_t bytes) {
-    done += bytes;
+  // A tensor, or the part of it that is wanted here, was read. Counted whole, once.
+  void Add(const StoredTensor& tensor) {
+    if (!seen.insert(tensor.name).second) return;
+    done += tensor.bytes.size();
     if (report) report(done, total);
   }
 };
 
 // A prefix view on the tensors of a checkpoint that has passed its check (names and shapes): a missing name
-// here is a defect of ours. A tensor is read once; its mapped pages are released as soon as it has been
-// repacked. One thread.
+// here is a defect of ours. Only what is asked for is read; mapped pages are released as soon as they have
+// been repacked. One thread.
 class WeightScope {
  public:
   WeightScope(const Checkpoint& checkpoint, LoadProgress& progress, std::string prefix = "")
@@ -34,12 +40,21 @@ class WeightScope {
   WeightScope In(const std::string& name) const { return {*checkpoint_, *progress_, prefix_ + name + "."}; }
   bool Has(const std::string& name) const { return checkpoint_->Find(prefix_ + name) != nullptr; }
 
-  // One linear layer, or the rows of several one after another: [sum of out, in].
-  kernels::PackedWeight Linear(const std::vector<std::string>& names) const;
-  // Repacks a matrix by a function of its own (a tensor that is needed in more than one form).
-  void Matrix(const std::string& name, const std::function<void(const kernels::StoredMatrix&)>& use) const;
-  // All elements as floats, in stored order.
+  // Some outputs of a linear layer.
+  struct Rows {
+    std::string name;            // without ".weight"
+    std::optional<Range> range;  // absent: all
+  };
+  // The rows of one or several linear layers one after another: [sum of rows, in].
+  kernels::PackedWeight Linear(const std::vector<Rows>& pieces) const;
+  // Some inputs of a linear layer: [out, range].
+  kernels::PackedWeight LinearCols(const std::string& name, Range range) const;
+  // Repacks some rows of a matrix by a function of its own (a tensor that is needed in more than one form).
+  void Matrix(const std::string& name, Range rows,
+              const std::function<void(const kernels::StoredMatrix&)>& use) const;
+  // All elements as floats, in stored order; or some of them.
   std::vector<float> Floats(const std::string& name) const;
+  std::vector<float> Floats(const std::string& name, Range range) const;
   // A tensor that stays in the file and is read where it lies (the embedding).
   const StoredTensor& Mapped(const std::string& name) const;
 

@@ -16,9 +16,38 @@
 namespace perigee::model {
 namespace {
 
-StatusOr<LoadedModel> LoadKimiLinear(const std::string& folder, std::string_view config_json,
-                                     const LoadOptions& options) {
-  PERIGEE_ASSIGN_OR_RETURN(const KimiLinearConfig config,
+class KimiLinearFiles final : public ModelFiles {
+ public:
+  KimiLinearFiles(KimiLinearConfig config, std::vector<int32_t> stop_ids, Checkpoint checkpoint)
+      : config_(std::move(config)),
+        stop_ids_(std::move(stop_ids)),
+        checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))) {}
+
+  ModelSizes sizes() const override {
+    return {.vocab_size = config_.vocab_size,
+            .kda_heads = config_.kda_num_heads,
+            .mla_heads = config_.num_attention_heads,
+            .experts = config_.num_experts};
+  }
+  int64_t max_context() const override { return config_.model_max_length; }
+  const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
+  CacheShape cache_shape(const layers::Shard& shard) const override {
+    return KimiLinearCacheShape(config_, shard);
+  }
+  std::unique_ptr<CausalLm> Build(const layers::Shard& shard,
+                                  const std::function<void(uint64_t, uint64_t)>& progress) const override {
+    return std::make_unique<KimiLinearModel>(config_, checkpoint_, shard, progress);
+  }
+
+ private:
+  KimiLinearConfig config_;
+  std::vector<int32_t> stop_ids_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+};
+
+StatusOr<std::unique_ptr<ModelFiles>> OpenKimiLinear(const std::string& folder,
+                                                     std::string_view config_json) {
+  PERIGEE_ASSIGN_OR_RETURN(KimiLinearConfig config,
                            ParseKimiLinearConfig(config_json, folder + "/config.json"));
   if (!config.unknown_keys.empty()) {
     LogWarning(StrCat(folder, "/config.json: keys that are not known here and have no effect: ",
@@ -31,26 +60,21 @@ StatusOr<LoadedModel> LoadKimiLinear(const std::string& folder, std::string_view
 
   PERIGEE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(folder));
   PERIGEE_RETURN_IF_ERROR(CheckCheckpoint(checkpoint, ExpectedTensors(config)));
-  LoadedModel loaded;
-  loaded.model = std::make_unique<KimiLinearModel>(config, std::move(checkpoint), options.progress);
-  loaded.max_context = config.model_max_length;
-  loaded.stop_ids = std::move(stop_ids);
-  loaded.vocab_size = config.vocab_size;
-  return loaded;
+  return std::unique_ptr<ModelFiles>(
+      std::make_unique<KimiLinearFiles>(std::move(config), std::move(stop_ids), std::move(checkpoint)));
 }
 
 struct Architecture {
   std::string_view name;
-  StatusOr<LoadedModel> (*load)(const std::string& folder, std::string_view config_json,
-                                const LoadOptions& options);
+  StatusOr<std::unique_ptr<ModelFiles>> (*open)(const std::string& folder, std::string_view config_json);
 };
 
 // A new model is a folder and a row here.
-constexpr std::array<Architecture, 1> kArchitectures = {{{"KimiLinearForCausalLM", LoadKimiLinear}}};
+constexpr std::array<Architecture, 1> kArchitectures = {{{"KimiLinearForCausalLM", OpenKimiLinear}}};
 
 }  // namespace
 
-StatusOr<LoadedModel> LoadModel(const std::string& folder, const LoadOptions& options) {
+StatusOr<std::unique_ptr<ModelFiles>> OpenModel(const std::string& folder) {
   const std::string path = folder + "/config.json";
   std::ifstream file(path, std::ios::binary);
   if (!file)
@@ -66,7 +90,7 @@ StatusOr<LoadedModel> LoadModel(const std::string& folder, const LoadOptions& op
   PERIGEE_RETURN_IF_ERROR(reader.status());
   std::string known;
   for (const Architecture& a : kArchitectures) {
-    if (std::find(names.begin(), names.end(), a.name) != names.end()) return a.load(folder, json, options);
+    if (std::find(names.begin(), names.end(), a.name) != names.end()) return a.open(folder, json);
     known += StrCat(known.empty() ? "" : ", ", a.name);
   }
   return InvalidArgument(

@@ -7,24 +7,41 @@
 #include <vector>
 
 #include "base/status.h"
+#include "layers/shard.h"
 #include "model/causal_lm.h"
 
 namespace perigee::model {
 
-struct LoadOptions {
-  // Called while weights load with (bytes done, bytes in all); may be empty.
-  std::function<void(uint64_t, uint64_t)> progress;
-};
-
-struct LoadedModel {
-  std::unique_ptr<CausalLm> model;
-  int64_t max_context = 0;        // longest sequence that the checkpoint declares
-  std::vector<int32_t> stop_ids;  // union of generation_config.json and config.json, ascending
+// What can be cut over ranks.
+struct ModelSizes {
   int64_t vocab_size = 0;
+  int64_t kda_heads = 0;
+  int64_t mla_heads = 0;
+  int64_t experts = 0;
 };
 
-// Loads a HuggingFace folder. The architecture named in config.json chooses the model; an unknown one is an
+// A model folder that was opened and checked: configuration and tensors, before any weight is repacked.
+// Immutable; the ranks of a process build their parts from one of these, at the same time if they like.
+class ModelFiles {
+ public:
+  virtual ~ModelFiles() = default;
+
+  virtual ModelSizes sizes() const = 0;
+  // Longest sequence that the checkpoint declares.
+  virtual int64_t max_context() const = 0;
+  // Union of generation_config.json and config.json, ascending.
+  virtual const std::vector<int32_t>& stop_ids() const = 0;
+
+  // What one rank's pools hold.
+  virtual CacheShape cache_shape(const layers::Shard& shard) const = 0;
+
+  // The model of one rank. progress is called with (bytes done, bytes in all); may be empty.
+  virtual std::unique_ptr<CausalLm> Build(const layers::Shard& shard,
+                                          const std::function<void(uint64_t, uint64_t)>& progress) const = 0;
+};
+
+// Opens a HuggingFace folder. The architecture named in config.json chooses the model; an unknown one is an
 // error that lists those known. Errors name file, key or tensor.
-StatusOr<LoadedModel> LoadModel(const std::string& folder, const LoadOptions& options);
+StatusOr<std::unique_ptr<ModelFiles>> OpenModel(const std::string& folder);
 
 }  // namespace perigee::model

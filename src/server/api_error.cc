@@ -19,6 +19,7 @@ int HttpStatus(StatusCode code) {
     case StatusCode::kUnavailable:
     case StatusCode::kCancelled:  // by us: a client that cancels is no longer there to be told
       return 503;
+    case StatusCode::kUsage:  // flags are read before a request can come
     case StatusCode::kInternal:
       return 500;
   }

@@ -17,8 +17,8 @@ struct HttpServerOptions {
   size_t max_connections = 1000;
   size_t max_header_bytes = 32 << 10;
   size_t max_body_bytes = 64 << 20;
-  // Unsent bytes of one stream beyond which its reader counts as gone.
-  size_t max_unsent_bytes = 16 << 20;
+  // A reader that is this far behind its stream when more comes counts as gone.
+  size_t max_unsent_bytes = 64 << 20;
   std::chrono::milliseconds read_timeout{
       60'000};  // for a whole header (and between requests), and for a body
   std::chrono::milliseconds write_timeout{60'000};  // without any progress

@@ -278,11 +278,11 @@ void Session::StartStream(const std::string& content_type) {
 
 void Session::Write(std::string_view bytes) {
   if (!request_->started || bytes.empty() || request_->head_only) return;
-  unsent_ += request_->chunkable ? FormatChunk(bytes) : std::string(bytes);
   if (unsent_.size() > shared_->options.max_unsent_bytes) {
     LogWarning("a client that reads its stream too slowly was dropped");
     return Disconnected();
   }
+  unsent_ += request_->chunkable ? FormatChunk(bytes) : std::string(bytes);
   Pump();
 }
 

@@ -51,7 +51,8 @@ std::vector<std::vector<double>> ReferenceLogProbs(const std::vector<TokenId>& t
   std::vector<float> logits(static_cast<size_t>(rows * FakeModel::kVocab));
   const MatrixF hidden_rows(hidden.data(), rows, model.hidden_size());
   const MatrixF logit_rows(logits.data(), rows, FakeModel::kVocab);
-  model.Forward({}, batch::MakeForwardBatch(plan), {.kv = &kv, .states = &states}, hidden_rows);
+  const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
+  EXPECT_TRUE(model.Forward({}, batch, {}, {}, {.kv = &kv, .states = &states}, hidden_rows).ok());
   model.Logits({}, hidden_rows, logit_rows);
   std::vector<std::vector<double>> logprobs;
   for (int64_t r = 0; r < rows; ++r) {

@@ -47,17 +47,18 @@ TEST(WorkerTest, RanksInOneProcessDoNotShareAnything) {
   next.spans = {Span(1, {8}, 3, 0, {3})};
 
   Worker alone = MakeWorker();
-  alone.Run(mine, sampler);
-  const std::vector<SpanResult> expected = alone.Run(next, sampler);
+  ASSERT_TRUE(alone.Run(mine, &sampler).ok());
+  const std::vector<SpanResult> expected = alone.Run(next, &sampler).value();
 
   Worker a = MakeWorker(), b = MakeWorker(3);
-  a.Run(mine, sampler);
-  b.Run(other, sampler);
-  const std::vector<SpanResult> seen = a.Run(next, sampler);
+  ASSERT_TRUE(a.Run(mine, &sampler).ok());
+  ASSERT_TRUE(b.Run(other, &sampler).ok());
+  const std::vector<SpanResult> seen = a.Run(next, &sampler).value();
   EXPECT_EQ(seen[0].token.id, expected[0].token.id);
   EXPECT_EQ(seen[0].token.logprob, expected[0].token.logprob);
-  b.Run(mine, sampler);
-  EXPECT_EQ(b.Run(next, sampler)[0].token.logprob, expected[0].token.logprob) << "stale slot or block";
+  ASSERT_TRUE(b.Run(mine, &sampler).ok());
+  EXPECT_EQ(b.Run(next, &sampler).value()[0].token.logprob, expected[0].token.logprob)
+      << "stale slot or block";
 }
 
 TEST(WorkerTest, NeighboursInTheStepChangeNothing) {
@@ -65,8 +66,8 @@ TEST(WorkerTest, NeighboursInTheStepChangeNothing) {
   batch::BatchPlan together, single;
   together.spans = {Span(1, {1, 2}, 0, 2, {0}), Span(2, {3, 4}, 0, 0, {5}), Span(3, {5, 6}, 0, 1, {1})};
   single.spans = {Span(2, {3, 4}, 0, 3, {7})};
-  const std::vector<SpanResult> many = MakeWorker(2).Run(together, sampler);
-  const std::vector<SpanResult> one = MakeWorker().Run(single, sampler);
+  const std::vector<SpanResult> many = MakeWorker(2).Run(together, &sampler).value();
+  const std::vector<SpanResult> one = MakeWorker().Run(single, &sampler).value();
   ASSERT_EQ(many.size(), 3u);
   EXPECT_EQ(many[1].token.id, one[0].token.id);
   EXPECT_EQ(many[1].token.logprob, one[0].token.logprob);
@@ -84,15 +85,15 @@ TEST(WorkerTest, UntouchedSlotsKeepTheirState) {
   third.spans = {Span(1, {6}, 2, 0, {0})};
 
   Worker worker = MakeWorker();
-  worker.Run(first, sampler);
+  ASSERT_TRUE(worker.Run(first, &sampler).ok());
   for (int i = 0; i < 3; ++i) {
-    worker.Run(second, sampler);
+    ASSERT_TRUE(worker.Run(second, &sampler).ok());
     second.spans[0].prefix += 1;
   }
-  const std::vector<SpanResult> late = worker.Run(third, sampler);
+  const std::vector<SpanResult> late = worker.Run(third, &sampler).value();
   Worker fresh = MakeWorker();
-  fresh.Run(first, sampler);
-  EXPECT_EQ(late[0].token.logprob, fresh.Run(third, sampler)[0].token.logprob);
+  ASSERT_TRUE(fresh.Run(first, &sampler).ok());
+  EXPECT_EQ(late[0].token.logprob, fresh.Run(third, &sampler).value()[0].token.logprob);
 }
 
 }  // namespace

@@ -51,8 +51,9 @@ model::CacheShape FakeModel::cache_shape() const {
           .conv_floats = kConvTokens};
 }
 
-void FakeModel::Forward(const kernels::KernelContext&, const batch::ForwardBatch& batch,
-                        const model::Caches& caches, MatrixF hidden) const {
+Status FakeModel::Forward(const kernels::KernelContext&, const batch::ForwardBatch& batch,
+                          const parallel::StepLayout&, const parallel::ParallelContext&,
+                          const model::Caches& caches, MatrixF hidden) const {
   if (options_.on_forward) options_.on_forward(batch);
   size_t wanted = 0;
   for (const batch::SeqSpan& span : batch.spans) {
@@ -80,6 +81,7 @@ void FakeModel::Forward(const kernels::KernelContext&, const batch::ForwardBatch
     }
   }
   PERIGEE_CHECK(wanted == batch.wanted_rows.size());
+  return Status::Ok();
 }
 
 void FakeModel::Logits(const kernels::KernelContext&, ConstMatrixF hidden, MatrixF logits) const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "kernels/gemm/gemm.h"
 #include "model/causal_lm.h"
 
 namespace perigee {
@@ -27,9 +28,13 @@ class FakeModel : public model::CausalLm {
 
   int64_t vocab_size() const override { return kVocab; }
   int64_t hidden_size() const override { return 5; }
+  model::VocabularyShare vocabulary() const override {
+    return {.begin = 0, .end = kVocab, .part_bounds = kernels::SumPartBounds(kVocab)};
+  }
   model::CacheShape cache_shape() const override;
-  void Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
-               const model::Caches& caches, MatrixF hidden) const override;
+  Status Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
+                 const parallel::StepLayout& layout, const parallel::ParallelContext& parallel,
+                 const model::Caches& caches, MatrixF hidden) const override;
   void Logits(const kernels::KernelContext& context, ConstMatrixF hidden, MatrixF logits) const override;
 
  private:

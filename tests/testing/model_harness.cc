@@ -4,55 +4,144 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
+#include "base/check.h"
 #include "base/math.h"
 #include "batch/forward_batch.h"
+#include "comm/factory.h"
+#include "comm/process_grid.h"
+#include "kernels/context.h"
+#include "model/registry.h"
+#include "parallel/step_layout.h"
 
 namespace perigee::testing {
 
-struct ModelHarness::Pools {
+struct ModelHarness::Rank {
+  Rank(std::unique_ptr<model::CausalLm> loaded, int threads, int64_t blocks, int64_t seqs)
+      : model(std::move(loaded)),
+        kv(model->cache_shape().kv_layers, blocks, model->cache_shape().kv_width),
+        states(model->cache_shape().state_layers, seqs, model->cache_shape().recurrent_floats,
+               model->cache_shape().conv_floats),
+        pool(threads) {}
+
+  std::unique_ptr<model::CausalLm> model;
   cache::PagedKvCache kv;
   cache::RecurrentStatePool states;
-  int64_t blocks_per_seq;
-  int64_t max_seqs;
-
-  // Block tables of different sequences interleave, and neither starts at block 0 or runs upwards.
-  std::vector<int32_t> BlockTable(int64_t seq) const {
-    std::vector<int32_t> table;
-    for (int64_t b = blocks_per_seq - 1; b >= 0; --b)
-      table.push_back(static_cast<int32_t>(b * max_seqs + seq));
-    return table;
-  }
+  ThreadPool pool;
+  kernels::Workspace workspace;
+  comm::ProcessGrid grid;
+  parallel::ParallelContext parallel;
 };
 
+namespace {
+
+parallel::ParallelContext ContextOf(const comm::ProcessGrid& grid) {
+  const comm::GridPosition& p = grid.position;
+  return {.tp = p.tp,
+          .attn_cp = p.attn_cp,
+          .rank = p.rank,
+          .cp_rank = p.cp_rank(),
+          .share = p.share(),
+          .tp_group = grid.tp.get(),
+          .cp_group = grid.cp.get(),
+          .attn_tp_group = grid.attn_tp.get()};
+}
+
+// Runs body(rank) for every rank, each on a thread of its own.
+void OnRanks(size_t ranks, const std::function<void(size_t)>& body) {
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < ranks; ++r) threads.emplace_back([&body, r] { body(r); });
+  for (std::thread& t : threads) t.join();
+}
+
+}  // namespace
+
 ModelHarness::ModelHarness(const std::string& folder, int threads, int64_t max_seqs, int64_t max_tokens)
-    : pool_(threads) {
-  StatusOr<model::LoadedModel> loaded = model::LoadModel(folder, {});
-  if (!loaded.ok()) {
-    ADD_FAILURE() << loaded.status().message();
+    : ModelHarness(folder, threads, Ranks(), max_seqs, max_tokens) {}
+
+ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& ranks, int64_t max_seqs,
+                           int64_t max_tokens)
+    : config_(ranks), max_seqs_(max_seqs), blocks_per_seq_(CeilDiv(max_tokens, cache::kBlockTokens)) {
+  const auto files = model::OpenModel(folder);
+  if (!files.ok()) {
+    ADD_FAILURE() << files.status().message();
     return;
   }
-  loaded_ = std::move(loaded).value();
-  const model::CacheShape shape = loaded_.model->cache_shape();
-  const int64_t blocks = CeilDiv(max_tokens, cache::kBlockTokens);
-  pools_ = std::make_unique<Pools>(Pools{
-      cache::PagedKvCache(shape.kv_layers, blocks * max_seqs, shape.kv_width),
-      cache::RecurrentStatePool(shape.state_layers, max_seqs, shape.recurrent_floats, shape.conv_floats),
-      blocks, max_seqs});
+  vocab_size_ = (*files)->sizes().vocab_size;
+  for (int r = 0; r < ranks.tp; ++r) {
+    const comm::GridPosition p{.tp = ranks.tp, .attn_cp = ranks.attn_cp, .ep = ranks.ep, .rank = r};
+    const layers::Shard shard{.total = p.tp,
+                              .share = p.share(),
+                              .first_held = static_cast<int64_t>(p.attn_tp_rank()) * p.attn_cp,
+                              .num_held = p.attn_cp,
+                              .expert_groups = p.ep};
+    ranks_.push_back(
+        std::make_unique<Rank>((*files)->Build(shard, {}), threads, blocks_per_seq_ * max_seqs, max_seqs));
+  }
+  if (ranks.tp == 1) return;
+  auto world = comm::MakeInProcessWorld("thread", ranks.tp);
+  PERIGEE_CHECK(world.ok());
+  OnRanks(ranks_.size(), [&](size_t r) {
+    auto grid = comm::MakeProcessGrid(*(*world)[r], ranks.attn_cp, ranks.ep);
+    EXPECT_TRUE(grid.ok());
+    ranks_[r]->grid = std::move(grid).value();
+    ranks_[r]->parallel = ContextOf(ranks_[r]->grid);
+  });
 }
 
 ModelHarness::~ModelHarness() = default;
 
+// Block tables of different sequences interleave, and neither starts at block 0 or runs upwards.
+std::vector<int32_t> ModelHarness::BlockTable(int64_t seq) const {
+  std::vector<int32_t> table;
+  for (int64_t b = blocks_per_seq_ - 1; b >= 0; --b)
+    table.push_back(static_cast<int32_t>(b * max_seqs_ + seq));
+  return table;
+}
+
+std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan) {
+  const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
+  const int64_t rows = batch.NumRows();
+  EXPECT_EQ(static_cast<int64_t>(batch.wanted_rows.size()), rows);
+  std::vector<float> logits(static_cast<size_t>(rows * vocab_size_));
+  const auto run = [&](size_t r) {
+    Rank& rank = *ranks_[r];
+    const kernels::KernelContext context{&rank.pool, &rank.workspace};
+    for (const batch::PlannedSpan& span : plan.spans) {
+      if (span.fresh_state) rank.states.Zero(span.state_slot);
+    }
+    const kernels::Workspace::Scope scope(rank.workspace);
+    const parallel::StepLayout layout =
+        parallel::MakeStepLayout(plan.mode, batch, config_.strategy, rank.parallel);
+    const model::VocabularyShare share = rank.model->vocabulary();
+    const int64_t hidden_size = rank.model->hidden_size();
+    const MatrixF hidden(rank.workspace.Floats(rows * hidden_size), rows, hidden_size);
+    const Status status =
+        rank.model->Forward(context, batch, layout, rank.parallel, {&rank.kv, &rank.states}, hidden);
+    EXPECT_TRUE(status.ok()) << status.message();
+    // Every rank fills its own columns.
+    rank.model->Logits(context, hidden,
+                       MatrixF(logits.data(), rows, vocab_size_).Cols(share.begin, share.size()));
+  };
+  if (ranks_.size() == 1) {
+    run(0);
+  } else {
+    OnRanks(ranks_.size(), run);
+  }
+  return logits;
+}
+
 std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& sequences) {
   std::vector<std::vector<float>> logits(sequences.size());
-  if (pools_ == nullptr) return logits;
+  if (ranks_.empty()) return logits;
   std::vector<int64_t> done(sequences.size(), 0);
-  const kernels::KernelContext context{&pool_, &workspace_};
   while (true) {
     batch::BatchPlan plan;
     std::vector<size_t> members;
     for (const batch::Phase phase : {batch::Phase::kPrefill, batch::Phase::kDecode}) {
       plan.phase = phase;
+      plan.mode = phase == batch::Phase::kPrefill ? config_.prefill_mode : batch::StepMode::kDecode;
       for (size_t s = 0; s < sequences.size(); ++s) {
         const Sequence& q = sequences[s];
         const auto length = static_cast<int64_t>(q.ids.size());
@@ -65,10 +154,9 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
         span.prefix = done[s];
         span.state_slot = static_cast<int32_t>(sequences.size() - 1 - s);
         span.fresh_state = done[s] == 0;
-        span.block_table = pools_->BlockTable(static_cast<int64_t>(s));
+        span.block_table = BlockTable(static_cast<int64_t>(s));
         span.prompt_logprobs = true;  // makes every row a wanted one
         span.targets.resize(static_cast<size_t>(rows) - 1);
-        if (span.fresh_state) pools_->states.Zero(span.state_slot);
         plan.spans.push_back(std::move(span));
         members.push_back(s);
         done[s] += rows;
@@ -76,19 +164,15 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
       if (!plan.spans.empty()) break;
     }
     if (plan.spans.empty()) return logits;
-    const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
-    const int64_t rows = batch.NumRows();
-    EXPECT_EQ(static_cast<int64_t>(batch.wanted_rows.size()), rows);
-    const kernels::Workspace::Scope scope(workspace_);
-    const int64_t hidden_size = loaded_.model->hidden_size();
-    const MatrixF hidden(workspace_.Floats(rows * hidden_size), rows, hidden_size);
-    const MatrixF out(workspace_.Floats(rows * vocab_size()), rows, vocab_size());
-    loaded_.model->Forward(context, batch, {&pools_->kv, &pools_->states}, hidden);
-    loaded_.model->Logits(context, hidden, out);
+    const std::vector<float> step = Step(plan);
+    size_t row = 0;
     for (size_t m = 0; m < members.size(); ++m) {
-      const batch::SeqSpan& span = batch.spans[m];
+      const size_t count = plan.spans[m].tokens.size();
+      const auto vocab = static_cast<size_t>(vocab_size_);
       std::vector<float>& to = logits[members[m]];
-      to.insert(to.end(), out.Row(span.q_begin), out.Row(span.q_begin) + span.q_len * vocab_size());
+      to.insert(to.end(), step.begin() + static_cast<int64_t>(row * vocab),
+                step.begin() + static_cast<int64_t>((row + count) * vocab));
+      row += count;
     }
   }
 }

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/context.h"
-#include "model/registry.h"
+#include "batch/batch_plan.h"
+#include "batch/step_mode.h"
+#include "parallel/cp/cp_strategy.h"
 
 namespace perigee::testing {
 
@@ -15,12 +16,23 @@ namespace perigee::testing {
 // keeps the logits of every row.
 class ModelHarness {
  public:
+  // How the model is spread: ranks are threads of this process.
+  struct Ranks {
+    int tp = 1;
+    int attn_cp = 1;
+    int ep = 1;
+    batch::StepMode prefill_mode = batch::StepMode::kTp;
+    parallel::CpStrategy strategy = parallel::Zigzag;
+  };
+
   // Fails the test when the folder does not load. Up to `max_seqs` sequences of up to `max_tokens` tokens at
-  // a time.
+  // a time. threads: of each rank.
   ModelHarness(const std::string& folder, int threads, int64_t max_seqs = 8, int64_t max_tokens = 1024);
+  ModelHarness(const std::string& folder, int threads, const Ranks& ranks, int64_t max_seqs = 8,
+               int64_t max_tokens = 1024);
   ~ModelHarness();
 
-  int64_t vocab_size() const { return loaded_.vocab_size; }
+  int64_t vocab_size() const { return vocab_size_; }
 
   // One sequence fed in pieces: prefill pieces of `piece` rows (0: whole), the last `decode_rows` rows one by
   // one in the decode form.
@@ -36,11 +48,16 @@ class ModelHarness {
   std::vector<std::vector<float>> Run(const std::vector<Sequence>& sequences);
 
  private:
-  struct Pools;
-  model::LoadedModel loaded_;
-  ThreadPool pool_;
-  kernels::Workspace workspace_;
-  std::unique_ptr<Pools> pools_;
+  struct Rank;
+  std::vector<int32_t> BlockTable(int64_t seq) const;
+  // Logits of all rows of a step, [rows, vocab_size].
+  std::vector<float> Step(const batch::BatchPlan& plan);
+
+  Ranks config_;
+  int64_t vocab_size_ = 0;
+  int64_t max_seqs_;
+  int64_t blocks_per_seq_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
 // log softmax(row)[id] in double.

@@ -1,9 +1,13 @@
 #include "model/kimi_linear/model.h"
 
+#include <algorithm>
+
+#include "base/check.h"
 #include "base/strings.h"
 #include "base/trace.h"
 #include "layers/kda_attention.h"
 #include "layers/mla_attention.h"
+#include "parallel/layer_communicator.h"
 
 namespace perigee::model {
 namespace {
@@ -28,7 +32,8 @@ layers::MlaOptions MlaOf(const KimiLinearConfig& c, int64_t kv_layer) {
 
 layers::MoeOptions MoeOf(const KimiLinearConfig& c) {
   return {.num_experts = c.num_experts,
-          .num_shared_experts = c.num_shared_experts,
+          .width = c.moe_intermediate_size,
+          .shared_width = c.num_shared_experts * c.moe_intermediate_size,
           .router = {.top_k = c.num_experts_per_token,
                      .renormalize = c.moe_renormalize,
                      .scaling_factor = static_cast<float>(c.routed_scaling_factor)}};
@@ -36,57 +41,122 @@ layers::MoeOptions MoeOf(const KimiLinearConfig& c) {
 
 }  // namespace
 
-KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, Checkpoint checkpoint,
-                                 const std::function<void(uint64_t, uint64_t)>& progress)
-    : config_(config), checkpoint_(std::move(checkpoint)) {
-  layers::LoadProgress counted{0, checkpoint_.TotalBytes(), progress};
-  const layers::WeightScope root(checkpoint_, counted);
+KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
+                                 const layers::Shard& shard,
+                                 const std::function<void(uint64_t, uint64_t)>& progress,
+                                 bool prune_last_layer)
+    : config_(config),
+      checkpoint_(std::move(checkpoint)),
+      shard_(shard),
+      prune_last_layer_(prune_last_layer) {
+  layers::LoadProgress counted{.total = checkpoint_->TotalBytes(), .report = progress, .done = 0, .seen = {}};
+  const layers::WeightScope root(*checkpoint_, counted);
   const layers::WeightScope model = root.In("model");
-  embed_tokens_ = std::make_unique<layers::Embedding>(model.In("embed_tokens"));
+  embed_tokens_ = std::make_unique<layers::Embedding>(shard_, model.In("embed_tokens"));
   int64_t state_layer = 0;
   int64_t kv_layer = 0;
   for (int64_t l = 0; l < config_.num_hidden_layers; ++l) {
     const layers::WeightScope scope = model.In("layers").In(StrCat(l));
     std::unique_ptr<layers::Attention> attention;
     if (config_.is_kda[static_cast<size_t>(l)]) {
-      attention =
-          std::make_unique<layers::KdaAttention>(KdaOf(config_, state_layer++), scope.In("self_attn"));
+      attention = std::make_unique<layers::KdaAttention>(KdaOf(config_, state_layer++), shard_,
+                                                         scope.In("self_attn"));
+      attention_kinds_.push_back(parallel::BlockKind::kKda);
     } else {
-      attention = std::make_unique<layers::MlaAttention>(MlaOf(config_, kv_layer++), scope.In("self_attn"));
+      attention =
+          std::make_unique<layers::MlaAttention>(MlaOf(config_, kv_layer++), shard_, scope.In("self_attn"));
+      attention_kinds_.push_back(parallel::BlockKind::kMla);
     }
     std::unique_ptr<layers::FeedForward> feed_forward;
     if (config_.is_moe[static_cast<size_t>(l)]) {
-      feed_forward = std::make_unique<layers::Moe>(MoeOf(config_), scope.In("block_sparse_moe"));
+      feed_forward = std::make_unique<layers::Moe>(MoeOf(config_), shard_, scope.In("block_sparse_moe"));
     } else {
-      feed_forward = std::make_unique<layers::DenseMlp>(scope.In("mlp"));
+      feed_forward = std::make_unique<layers::DenseMlp>(config_.intermediate_size, shard_, scope.In("mlp"));
     }
-    layers_.emplace_back(scope, static_cast<float>(config_.rms_norm_eps), std::move(attention),
-                         std::move(feed_forward));
+    layers_.emplace_back(static_cast<size_t>(l), scope, static_cast<float>(config_.rms_norm_eps),
+                         std::move(attention), std::move(feed_forward));
   }
-  lm_head_ = std::make_unique<layers::LmHead>(root, static_cast<float>(config_.rms_norm_eps));
+  lm_head_ = std::make_unique<layers::LmHead>(config_.vocab_size, shard_, root,
+                                              static_cast<float>(config_.rms_norm_eps));
+  // A rank reads its shards only: what others hold counts as done.
+  if (progress) progress(counted.total, counted.total);
 }
 
-CacheShape KimiLinearModel::cache_shape() const {
-  const int64_t width = config_.kda_num_heads * config_.kda_head_dim;
-  return {.kv_layers = config_.NumMlaLayers(),
-          .kv_width = config_.kv_lora_rank + config_.qk_rope_head_dim,
-          .state_layers = config_.NumKdaLayers(),
-          .recurrent_floats = width * config_.kda_head_dim,
-          .conv_floats = (config_.short_conv_kernel_size - 1) * 3 * width};
+VocabularyShare KimiLinearModel::vocabulary() const {
+  const layers::Range range = lm_head_->vocabulary();
+  return {range.begin, range.end, shard_.PartBounds(config_.vocab_size)};
 }
 
-void KimiLinearModel::Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
-                              const Caches& caches, MatrixF hidden) const {
-  const kernels::Workspace::Scope scope(*context.workspace);
-  const layers::StepContext step{context, batch, *caches.kv, *caches.states};
-  const int64_t rows = batch.NumRows();
-  const MatrixF residual(context.workspace->Floats(rows * config_.hidden_size), rows, config_.hidden_size);
-  embed_tokens_->Forward(context, batch.token_ids, residual);
+CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const layers::Shard& shard) {
+  const int64_t width = shard.Of(config.kda_num_heads).size() * config.kda_head_dim;
+  return {.kv_layers = config.NumMlaLayers(),
+          .kv_width = config.kv_lora_rank + config.qk_rope_head_dim,
+          .state_layers = config.NumKdaLayers(),
+          .recurrent_floats = width * config.kda_head_dim,
+          .conv_floats = (config.short_conv_kernel_size - 1) * 3 * width};
+}
+
+MatrixF KimiLinearModel::Embed(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
+                               const parallel::StepLayout& layout,
+                               const parallel::LayerCommunicator& communicator) const {
+  std::vector<int32_t> ids = batch.token_ids;
+  if (communicator.EmbedsLocalRows()) {
+    ids.clear();
+    for (const int64_t row : layout.rows.local()) ids.push_back(batch.token_ids[static_cast<size_t>(row)]);
+  }
+  const auto rows = static_cast<int64_t>(ids.size());
+  const MatrixF embedded(context.workspace->Floats(rows * config_.hidden_size), rows, config_.hidden_size);
+  if (communicator.plan().embedding_by_share) {
+    embed_tokens_->ForwardShare(context, ids, embedded);
+  } else {
+    embed_tokens_->Forward(context, ids, embedded);
+  }
+  return embedded;
+}
+
+Status KimiLinearModel::RunLayers(const layers::StepContext& step, const layers::WantedRows& wanted,
+                                  parallel::RowStream& stream) const {
   for (size_t l = 0; l < layers_.size(); ++l) {
     const TraceScope trace("layer", static_cast<long>(l));
-    layers_[l].Forward(step, residual);
+    const bool prune = prune_last_layer_ && l + 1 == layers_.size();
+    PERIGEE_RETURN_IF_ERROR(layers_[l].Forward(step, prune ? &wanted : nullptr, stream));
   }
-  lm_head_->FinalNorm(context, residual, batch.wanted_rows, hidden);
+  return Status::Ok();
+}
+
+Status KimiLinearModel::Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
+                                const parallel::StepLayout& layout, const parallel::ParallelContext& parallel,
+                                const Caches& caches, MatrixF hidden) const {
+  const kernels::Workspace::Scope scope(*context.workspace);
+  const parallel::LayoutPlan plan =
+      parallel::MakeLayoutPlan(layout.mode, attention_kinds_, parallel.tp, parallel.attn_cp);
+  parallel::LayerCommunicator communicator(parallel, plan, layout.rows, context);
+  const int64_t rows = batch.NumRows();
+  const auto room = [&] {
+    return MatrixF(context.workspace->Floats(rows * config_.hidden_size), rows, config_.hidden_size);
+  };
+  const layers::StreamRoom stream_room{room(), room()};
+  const layers::StepContext step{context, batch,        *caches.kv, *caches.states,
+                                 layout,  communicator, stream_room};
+
+  layers::WantedRows wanted;
+  wanted.full_places = batch.wanted_rows;
+  wanted.rows = layout.rows.Select(batch.wanted_rows, &wanted.local_places);
+
+  PERIGEE_ASSIGN_OR_RETURN(parallel::RowStream stream,
+                           communicator.Enter(Embed(context, batch, layout, communicator)));
+  PERIGEE_RETURN_IF_ERROR(RunLayers(step, wanted, stream));
+  PERIGEE_ASSIGN_OR_RETURN(stream, communicator.Exit(stream));
+  AddBranch(step, stream);
+  if (!prune_last_layer_) {
+    stream.residual = SelectRows(step, wanted.Places(plan.boundary_rows), stream.residual);
+    communicator.UseRows(wanted.rows);
+  }
+  lm_head_->FinalNorm(context, stream.residual, stream.residual);
+  PERIGEE_ASSIGN_OR_RETURN(const MatrixF final_rows, communicator.FinalRows(stream.residual));
+  PERIGEE_CHECK(final_rows.rows == hidden.rows);
+  std::copy_n(final_rows.data, final_rows.rows * final_rows.cols, hidden.data);
+  return Status::Ok();
 }
 
 void KimiLinearModel::Logits(const kernels::KernelContext& context, ConstMatrixF hidden,

@@ -6,33 +6,50 @@
 
 #include "layers/decoder_layer.h"
 #include "layers/embedding.h"
+#include "layers/shard.h"
 #include "model/causal_lm.h"
 #include "model/kimi_linear/config.h"
+#include "parallel/layout_plan.h"
 #include "tensor/safetensors.h"
 
 namespace perigee::model {
 
-// KimiLinearForCausalLM: KDA and MLA layers over dense or expert feed-forward, untied head.
+// What the pools of a rank with this shard hold.
+CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const layers::Shard& shard);
+
+// KimiLinearForCausalLM on one rank: KDA and MLA layers over dense or expert feed-forward, untied head.
 class KimiLinearModel final : public CausalLm {
  public:
-  // The checkpoint has passed CheckCheckpoint for this configuration; the model keeps it (the embedding stays
-  // mapped).
-  KimiLinearModel(const KimiLinearConfig& config, Checkpoint checkpoint,
-                  const std::function<void(uint64_t, uint64_t)>& progress);
+  // The checkpoint has passed CheckCheckpoint for this configuration; ranks share it (the embedding stays
+  // mapped). prune_last_layer: rows whose results nobody wants end in the last layer once their states and
+  // latents are written.
+  KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
+                  const layers::Shard& shard, const std::function<void(uint64_t, uint64_t)>& progress,
+                  bool prune_last_layer = true);
 
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t hidden_size() const override { return config_.hidden_size; }
-  CacheShape cache_shape() const override;
-  void Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch, const Caches& caches,
-               MatrixF hidden) const override;
+  VocabularyShare vocabulary() const override;
+  CacheShape cache_shape() const override { return KimiLinearCacheShape(config_, shard_); }
+  Status Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
+                 const parallel::StepLayout& layout, const parallel::ParallelContext& parallel,
+                 const Caches& caches, MatrixF hidden) const override;
   void Logits(const kernels::KernelContext& context, ConstMatrixF hidden, MatrixF logits) const override;
 
  private:
+  Status RunLayers(const layers::StepContext& step, const layers::WantedRows& wanted,
+                   parallel::RowStream& stream) const;
+  MatrixF Embed(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
+                const parallel::StepLayout& layout, const parallel::LayerCommunicator& communicator) const;
+
   KimiLinearConfig config_;
-  Checkpoint checkpoint_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  layers::Shard shard_;
+  bool prune_last_layer_;
   std::unique_ptr<layers::Embedding> embed_tokens_;
   std::vector<layers::DecoderLayer> layers_;
   std::unique_ptr<layers::LmHead> lm_head_;
+  std::vector<parallel::BlockKind> attention_kinds_;  // by layer
 };
 
 }  // namespace perigee::model

@@ -1,0 +1,95 @@
+#include "engine/logit_gather.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "base/math.h"
+
+namespace perigee::engine {
+namespace {
+
+constexpr int64_t kHead = 3;  // maximum, sum, target
+
+// A rank's message: per row its head, then the logits of the rows that are wished whole.
+std::vector<float> Message(const kernels::KernelContext& context, const model::VocabularyShare& share,
+                           ConstMatrixF local, std::span<const LogitWish> wishes) {
+  std::vector<kernels::ExpSum> sums(wishes.size());
+  ExpSums(context, local, share.part_bounds, sums);
+  std::vector<float> message;
+  for (size_t r = 0; r < wishes.size(); ++r) {
+    float target = -std::numeric_limits<float>::infinity();
+    if (wishes[r].target && *wishes[r].target >= share.begin && *wishes[r].target < share.end) {
+      target = local.Row(static_cast<int64_t>(r))[*wishes[r].target - share.begin];
+    }
+    message.insert(message.end(), {sums[r].max, sums[r].sum, target});
+  }
+  for (size_t r = 0; r < wishes.size(); ++r) {
+    const float* row = local.Row(static_cast<int64_t>(r));
+    if (wishes[r].all) message.insert(message.end(), row, row + share.size());
+  }
+  return message;
+}
+
+// Neighbours first, an odd one carried up: the tree of the communicators.
+kernels::ExpSum MergeShares(std::vector<kernels::ExpSum> sums) {
+  while (sums.size() > 1) {
+    std::vector<kernels::ExpSum> next;
+    for (size_t i = 0; i + 1 < sums.size(); i += 2)
+      next.push_back(kernels::MergeExpSums(sums[i], sums[i + 1]));
+    if (sums.size() % 2 == 1) next.push_back(sums.back());
+    sums = std::move(next);
+  }
+  return sums[0];
+}
+
+}  // namespace
+
+StatusOr<std::vector<RowLogits>> GatherLogits(const kernels::KernelContext& context,
+                                              comm::Communicator* group, const model::VocabularyShare& share,
+                                              int64_t vocab_size, ConstMatrixF local,
+                                              std::span<const LogitWish> wishes) {
+  const int ranks = group == nullptr ? 1 : group->size();
+  const auto rows = static_cast<int64_t>(wishes.size());
+  const int64_t whole = std::count_if(wishes.begin(), wishes.end(), [](const LogitWish& w) { return w.all; });
+  std::vector<float> gathered = Message(context, share, local, wishes);
+  std::vector<int64_t> receive_counts(static_cast<size_t>(ranks), 0);
+  if (group != nullptr) {
+    const std::vector<float> message = std::move(gathered);
+    std::vector<int64_t> send_counts(static_cast<size_t>(ranks), 0);
+    send_counts[0] = static_cast<int64_t>(message.size());
+    gathered.clear();
+    if (group->rank() == 0) {
+      for (int s = 0; s < ranks; ++s) {
+        const int64_t width = PartBegin(s + 1, vocab_size, ranks) - PartBegin(s, vocab_size, ranks);
+        receive_counts[static_cast<size_t>(s)] = rows * kHead + whole * width;
+      }
+      gathered.resize(static_cast<size_t>(rows * kHead * ranks + whole * vocab_size));
+    }
+    PERIGEE_RETURN_IF_ERROR(group->AllToAll(message, send_counts, gathered, receive_counts));
+    if (group->rank() != 0) return std::vector<RowLogits>{};
+  }
+
+  std::vector<RowLogits> result(wishes.size());
+  std::vector<std::vector<kernels::ExpSum>> sums(wishes.size());
+  for (RowLogits& r : result) r.target = -std::numeric_limits<float>::infinity();
+  const MatrixF full(context.workspace->Floats(whole * vocab_size), whole, vocab_size);
+  const float* next = gathered.data();
+  for (int s = 0; s < ranks; ++s) {
+    for (size_t r = 0; r < wishes.size(); ++r, next += kHead) {
+      sums[r].push_back({next[0], next[1]});
+      result[r].target = std::max(result[r].target, next[2]);
+    }
+    const int64_t begin = PartBegin(s, vocab_size, ranks);
+    const int64_t width = PartBegin(s + 1, vocab_size, ranks) - begin;
+    for (int64_t w = 0; w < whole; ++w, next += width) std::copy_n(next, width, full.Row(w) + begin);
+  }
+  int64_t w = 0;
+  for (size_t r = 0; r < wishes.size(); ++r) {
+    result[r].lse = kernels::LogOf(MergeShares(std::move(sums[r])));
+    if (wishes[r].all) result[r].logits = {full.Row(w++), static_cast<size_t>(vocab_size)};
+  }
+  return result;
+}
+
+}  // namespace perigee::engine

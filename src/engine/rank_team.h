@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/queue.h"
+#include "base/status.h"
+#include "batch/batch_plan.h"
+#include "engine/worker.h"
+
+namespace perigee::engine {
+
+// The ranks of one process. Rank 0 runs on the caller's thread; every other rank on a thread of its own that
+// follows the plans it is sent and sleeps between them. Run is called by one thread at a time.
+class RankTeam {
+ public:
+  explicit RankTeam(std::vector<std::unique_ptr<Worker>> workers);
+  ~RankTeam();
+  RankTeam(const RankTeam&) = delete;
+  RankTeam& operator=(const RankTeam&) = delete;
+
+  // Sends the plan to every rank and runs rank 0's part. After an error the team is of no more use.
+  StatusOr<std::vector<SpanResult>> Run(const batch::BatchPlan& plan, const Sampler& sampler);
+
+  const Worker& worker(size_t rank) const { return *workers_[rank]; }
+  size_t size() const { return workers_.size(); }
+
+ private:
+  struct Follower {
+    BlockingQueue<std::shared_ptr<const batch::BatchPlan>> plans;
+    std::thread thread;
+  };
+
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Follower>> followers_;  // of ranks 1, 2, ...
+};
+
+}  // namespace perigee::engine

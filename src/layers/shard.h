@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+#include "base/math.h"
+#include "kernels/gemm/gemm.h"
+
+namespace perigee::layers {
+
+// A run of heads, channels, columns, experts or vocabulary rows.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// Which part of the model's weights a rank holds. Everything that is cut over all ranks is cut into `total`
+// shares, of which this rank's is `share`; the rank also holds whole shards of shares [first_held, first_held
+// + num_held) for attention over its own rows. Layers know this, not ranks.
+struct Shard {
+  int64_t total = 1;
+  int64_t share = 0;
+  int64_t first_held = 0;
+  int64_t num_held = 1;
+  int64_t expert_groups =
+      1;  // experts are cut into this many ranges; within one, their width over total / groups
+
+  Range Of(int64_t size, int64_t s) const {
+    return {PartBegin(s, size, total), PartBegin(s + 1, size, total)};
+  }
+  Range Of(int64_t size) const { return Of(size, share); }
+  Range Held(int64_t size) const {
+    return {PartBegin(first_held, size, total), PartBegin(first_held + num_held, size, total)};
+  }
+
+  // Bounds, relative to the first, of the fixed parts of a sum over `size` that shares [first, first + count)
+  // make up. One part where the shares do not divide the parts: such sums depend on the number of ranks.
+  std::vector<int64_t> PartBounds(int64_t size, int64_t first, int64_t count) const {
+    const int64_t begin = PartBegin(first, size, total);
+    if (kernels::kSumParts % total != 0) return {0, PartBegin(first + count, size, total) - begin};
+    const int64_t per_share = kernels::kSumParts / total;
+    std::vector<int64_t> bounds;
+    for (int64_t p = first * per_share; p <= (first + count) * per_share; ++p) {
+      bounds.push_back(PartBegin(p, size, kernels::kSumParts) - begin);
+    }
+    return bounds;
+  }
+  std::vector<int64_t> PartBounds(int64_t size) const { return PartBounds(size, share, 1); }
+};
+
+}  // namespace perigee::layers

@@ -163,8 +163,8 @@ TEST_P(MakeGrid, CommunicatorsJoinTheRanksOfTheGroups) {
 
 TEST_P(MakeGrid, RefusesWhatDoesNotDivide) {
   test::RunRanks(GetParam().transport, GetParam().size, [](Communicator& world) {
-    EXPECT_EQ(MakeProcessGrid(world, world.size() + 1, 1).status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(MakeProcessGrid(world, 1, 0).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(MakeProcessGrid(world, world.size() + 1, 1).status().code(), StatusCode::kUsage);
+    EXPECT_EQ(MakeProcessGrid(world, 1, 0).status().code(), StatusCode::kUsage);
   });
 }
 

@@ -81,7 +81,7 @@ TEST(EngineConfigTest, ErrorsNameFlagValueAndWhatIsAccepted) {
 TEST(EngineConfigTest, ChecksWithoutTheModelWhatItCan) {
   EXPECT_TRUE(CheckConfig({}).ok());
   EXPECT_TRUE(CheckConfig({.context_length = 1 << 30}).ok());
-  EXPECT_EQ(CheckConfig({.threads = -1}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckConfig({.threads = -1}).code(), StatusCode::kUsage);
 }
 
 TEST(EngineConfigTest, RefusesPoolsBeyondTheMemory) {

@@ -192,17 +192,14 @@ TEST_P(EveryCpStrategy, OneRowHasOneOwnerAndOtherRanksNothing) {
   }
 }
 
-TEST_P(EveryCpStrategy, OneRankHoldsEverythingInOrder) {
-  const std::vector<SeqSpan> spans = MakeSpans({{5, 19}, {0, 1}, {2, 40}});
-  std::vector<int64_t> rows;
-  int64_t of_span[3] = {0, 0, 0};
-  for (const Segment& s : Plan(spans, 1).ranks[0]) {
-    EXPECT_EQ(s.begin, of_span[s.span]);
-    of_span[s.span] += s.len;
+TEST_P(EveryCpStrategy, OneRankHoldsEverything) {
+  const CpPlan plan = Plan(MakeSpans({{5, 19}, {0, 1}, {2, 40}}), 1);
+  std::vector<int64_t> rows(3, 0);
+  for (const Segment& s : plan.ranks[0]) {
+    EXPECT_EQ(s.begin, rows[static_cast<size_t>(s.span)]);
+    rows[static_cast<size_t>(s.span)] += s.len;
   }
-  EXPECT_EQ(of_span[0], 19);
-  EXPECT_EQ(of_span[1], 1);
-  EXPECT_EQ(of_span[2], 40);
+  EXPECT_EQ(rows, (std::vector<int64_t>{19, 1, 40}));
 }
 
 TEST_P(EveryCpStrategy, AStepWithoutRowsLeavesEveryRankEmpty) {

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "comm/process_grid.h"
+#include "parallel/parallel_context.h"
+#include "tensor/matrix.h"
+#include "testing/kernel_fixture.h"
+
+namespace perigee::test {
+
+// What one rank of a test has: its groups, a pool of one thread and a workspace.
+class RankFixture {
+ public:
+  // Collective over the world.
+  RankFixture(comm::Communicator& world, int attn_cp) {
+    auto grid = comm::MakeProcessGrid(world, attn_cp, 1);
+    EXPECT_TRUE(grid.ok()) << (grid.ok() ? "" : grid.status().message());
+    grid_ = std::move(grid).value();
+    const comm::GridPosition& p = grid_.position;
+    parallel_ = {.tp = p.tp,
+                 .attn_cp = p.attn_cp,
+                 .rank = p.rank,
+                 .cp_rank = p.cp_rank(),
+                 .share = p.share(),
+                 .tp_group = grid_.tp.get(),
+                 .cp_group = grid_.cp.get(),
+                 .attn_tp_group = grid_.attn_tp.get()};
+  }
+
+  const parallel::ParallelContext& parallel() const { return parallel_; }
+  const kernels::KernelContext& context() const { return runner_.context(); }
+  comm::ProcessGrid& grid() { return grid_; }
+
+  // What this rank has sent in all its groups.
+  comm::Traffic Sent() const {
+    comm::Traffic sum;
+    for (const comm::Communicator* group : {grid_.tp.get(), grid_.cp.get(), grid_.attn_tp.get()}) {
+      for (size_t c = 0; c < comm::kNumCollectives; ++c) {
+        sum.elements[c] += group->traffic().elements[c];
+        sum.calls[c] += group->traffic().calls[c];
+      }
+    }
+    return sum;
+  }
+
+  MatrixF Zeros(int64_t rows, int64_t cols) const {
+    const MatrixF m(context().workspace->Floats(rows * cols), rows, cols);
+    for (int64_t i = 0; i < rows * cols; ++i) m.data[i] = 0.0f;
+    return m;
+  }
+
+ private:
+  KernelRunner runner_{1};
+  comm::ProcessGrid grid_;
+  parallel::ParallelContext parallel_;
+};
+
+}  // namespace perigee::test

@@ -82,6 +82,18 @@ TEST(Score, NeighboursThreadsAndWholeChunksDoNotChangeABit) {
   EXPECT_EQ(Score(kGolden, {"--chunked-prefill-size", "64", "--max-running-requests", "1"}), all);
 }
 
+TEST(Score, RanksDoNotChangeABit) {
+  const std::string all = Score(kGolden);
+  ASSERT_NE(all, "");
+  EXPECT_EQ(Score(kGolden, {"--tp", "2"}), all);
+  EXPECT_EQ(
+      Score(kGolden, {"--tp", "4", "--attn-cp-size", "4", "--enable-prefill-cp", "--cp-strategy", "zigzag"}),
+      all);
+  EXPECT_EQ(Score(kGolden,
+                  {"--tp", "4", "--attn-cp-size", "2", "--enable-prefill-cp", "--cp-strategy", "contiguous"}),
+            all);
+}
+
 TEST(Score, OddChunksStayClose) {
   const Json whole = Json::parse(Score(kGolden));
   for (const char* chunk : {"1", "3", "100"}) {

@@ -53,8 +53,8 @@ struct KernelContext {
   Workspace* workspace = nullptr;
 };
 
-// Runs body(task, scratch) for every task in [0, tasks), each exactly once, on the context's pool; `scratch` is room for
-// `scratch_floats` floats (uninitialised, 64-byte aligned) that no other running body shares.
+// Runs body(task, scratch) for every task in [0, tasks), each exactly once, on the context's pool; `scratch`
+// is room for `scratch_floats` floats (uninitialised, 64-byte aligned) that no other running body shares.
 void ForTasks(const KernelContext& context, int64_t tasks, int64_t scratch_floats,
               const std::function<void(int64_t task, float* scratch)>& body);
 

@@ -144,7 +144,8 @@ void ForwardBlock(const KernelContext& context, const MoeWeights& weights, const
       const int64_t first = groups.begin[e];
       const int64_t count = groups.begin[e + 1] - first;
       if (count == 0) continue;
-      MoeAddDown(act.Rows(first, count), weights.experts[e], begin, end, groups.row.data() + first, parts, room, wide);
+      MoeAddDown(act.Rows(first, count), weights.experts[e], begin, end, groups.row.data() + first, parts,
+                 room, wide);
     }
     if (shared_width > 0) MoeAddDown(shared_act, weights.shared, begin, end, nullptr, parts, room, wide);
     const int64_t cols = std::min(end * 16, y.cols) - begin * 16;

@@ -125,10 +125,10 @@ void LogMemory(const EngineConfig& config, const ModelLimits& limits) {
 StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
   PERIGEE_ASSIGN_OR_RETURN(const ParallelPlan parallel, ResolveParallel(config.parallel));
-  for (const std::string& notice : parallel.notices) LogWarning(notice);
   PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<model::ModelFiles> files,
                            model::OpenModel(config.model_path));
   PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, files->sizes()));
+  for (const std::string& notice : parallel.notices) LogWarning(notice);
   const ModelLimits limits = LimitsOf(*files, config.parallel);
   PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, ReadMachine()));
   LogMemory(config, limits);

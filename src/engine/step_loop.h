@@ -18,7 +18,7 @@
 
 namespace perigee::engine {
 
-// The engine's thread: takes requests from a queue, asks the scheduler for a step, runs it on the worker and
+// The engine's thread: takes requests from a queue, asks the scheduler for a step, runs it on the ranks and
 // delivers. Sleeps while there is nothing to do. Scheduler, team, sampler and deliveries belong to that
 // thread alone; the public functions may be called from any thread.
 class StepLoop {

@@ -16,10 +16,11 @@ struct MlaOptions {
   int64_t kv_layer = 0;   // index of the layer in the latent pool
 };
 
-// Multi-head latent attention without positional encoding (kimi-linear specification 3.5). Prompt rows are
-// evaluated materialised, generated rows absorbed: which of the two depends on the row's kind alone. Given
-// all rows it works with the heads of its share; given this rank's rows of a sharded step, with the heads of
-// all the shares it holds, after gathering the new latents. The pool holds every record on every rank.
+// Multi-head latent attention without positional encoding (kimi-linear specification 3.5). Generated rows are
+// evaluated absorbed, prompt rows as the step's layout says (materialised where results must not depend on
+// how a prompt is cut). Given all rows it works with the heads of its share; given this rank's rows of a
+// sharded step, with the heads of all the shares it holds, after gathering the new latents. The pool holds
+// every record on every rank.
 class MlaAttention final : public Attention {
  public:
   // weights: the scope "model.layers.{l}.self_attn.".

@@ -102,8 +102,7 @@ std::vector<int32_t> ModelHarness::BlockTable(int64_t seq) const {
 
 std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan) {
   const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
-  const int64_t rows = batch.NumRows();
-  EXPECT_EQ(static_cast<int64_t>(batch.wanted_rows.size()), rows);
+  const auto rows = static_cast<int64_t>(batch.wanted_rows.size());
   std::vector<float> logits(static_cast<size_t>(rows * vocab_size_));
   const auto run = [&](size_t r) {
     Rank& rank = *ranks_[r];
@@ -133,6 +132,14 @@ std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan) {
 }
 
 std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& sequences) {
+  return Run(sequences, true);
+}
+
+std::vector<std::vector<float>> ModelHarness::RunSampled(const std::vector<Sequence>& sequences) {
+  return Run(sequences, false);
+}
+
+std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& sequences, bool all_rows) {
   std::vector<std::vector<float>> logits(sequences.size());
   if (ranks_.empty()) return logits;
   std::vector<int64_t> done(sequences.size(), 0);
@@ -155,8 +162,9 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
         span.state_slot = static_cast<int32_t>(sequences.size() - 1 - s);
         span.fresh_state = done[s] == 0;
         span.block_table = BlockTable(static_cast<int64_t>(s));
-        span.prompt_logprobs = true;  // makes every row a wanted one
-        span.targets.resize(static_cast<size_t>(rows) - 1);
+        span.prompt_logprobs = all_rows;  // makes every row a wanted one
+        if (all_rows) span.targets.resize(static_cast<size_t>(rows) - 1);
+        span.sample = done[s] + rows >= prompt;
         plan.spans.push_back(std::move(span));
         members.push_back(s);
         done[s] += rows;
@@ -167,7 +175,8 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
     const std::vector<float> step = Step(plan);
     size_t row = 0;
     for (size_t m = 0; m < members.size(); ++m) {
-      const size_t count = plan.spans[m].tokens.size();
+      const size_t sampled = plan.spans[m].sample ? 1 : 0;
+      const size_t count = all_rows ? plan.spans[m].tokens.size() : sampled;
       const auto vocab = static_cast<size_t>(vocab_size_);
       std::vector<float>& to = logits[members[m]];
       to.insert(to.end(), step.begin() + static_cast<int64_t>(row * vocab),

@@ -46,11 +46,15 @@ class ModelHarness {
   // next piece of each that still has one of that phase. Blocks and slots are handed out in a scrambled order
   // and hold stale data.
   std::vector<std::vector<float>> Run(const std::vector<Sequence>& sequences);
+  // The same, asking only for what serving asks for: the last row of each prompt and the decoded rows. Other
+  // rows are cut short in the last layer.
+  std::vector<std::vector<float>> RunSampled(const std::vector<Sequence>& sequences);
 
  private:
   struct Rank;
   std::vector<int32_t> BlockTable(int64_t seq) const;
-  // Logits of all rows of a step, [rows, vocab_size].
+  std::vector<std::vector<float>> Run(const std::vector<Sequence>& sequences, bool all_rows);
+  // Logits of a step's wanted rows, [wanted rows, vocab_size].
   std::vector<float> Step(const batch::BatchPlan& plan);
 
   Ranks config_;

@@ -2,12 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "testing/model_harness.h"
-#include "testing/random.h"
 
 namespace perigee::testing {
 namespace {
@@ -88,6 +87,57 @@ void ExpectSameBits(const std::string& folder, const std::vector<Case>& cases) {
           << c.name << ", sequence " << s << " of " << batch[s].ids.size() << " tokens";
     }
   }
+}
+
+// Of each sequence's logits over all rows, those of the last prompt row and of the decoded rows.
+std::vector<std::vector<float>> SampledRows(const std::vector<std::vector<float>>& all,
+                                            const std::vector<Sequence>& batch, int64_t vocab) {
+  std::vector<std::vector<float>> sampled;
+  for (size_t s = 0; s < all.size(); ++s) {
+    sampled.emplace_back(all[s].end() - (batch[s].decode_rows + 1) * vocab, all[s].end());
+  }
+  return sampled;
+}
+
+// Where only some rows are wanted the rest end early: nothing else may change. Some ranks then hold no wanted
+// row.
+TEST(RanksTest, RowsThatNobodyWantsDoNotMatter) {
+  const std::string folder = std::string(PERIGEE_MODELS) + "/tiny-kimi-linear";
+  ModelHarness one(folder, 2);
+  const std::vector<Sequence> batch = Batch(one.vocab_size());
+  const auto expected = SampledRows(one.Run(batch), batch, one.vocab_size());
+  EXPECT_EQ(one.RunSampled(batch), expected);
+  for (const Ranks& r : {Ranks{.tp = 2}, Ranks{.tp = 4, .attn_cp = 4, .prefill_mode = StepMode::kHead},
+                         Ranks{.tp = 4, .attn_cp = 2, .prefill_mode = StepMode::kHead},
+                         Ranks{.tp = 4, .attn_cp = 4, .prefill_mode = StepMode::kReplicated}}) {
+    EXPECT_EQ(ModelHarness(folder, 1, r).RunSampled(batch), expected) << NameOf(r);
+  }
+}
+
+// With whole experts on a rank the sums have other parts: such runs equal each other.
+TEST(RanksTest, ExpertParallelRunsEqualEachOther) {
+  const std::string folder = std::string(PERIGEE_MODELS) + "/tiny-kimi-linear";
+  ModelHarness two(folder, 1, Ranks{.tp = 2, .ep = 2});
+  const std::vector<Sequence> batch = Batch(two.vocab_size());
+  const auto expected = two.Run(batch);
+  for (const Ranks& r :
+       {Ranks{.tp = 4, .ep = 4}, Ranks{.tp = 4, .attn_cp = 4, .ep = 4, .prefill_mode = StepMode::kHead},
+        Ranks{.tp = 2, .attn_cp = 2, .ep = 2, .prefill_mode = StepMode::kReplicated}}) {
+    EXPECT_EQ(ModelHarness(folder, 1, r).Run(batch), expected) << NameOf(r);
+  }
+  // Not far from one rank either.
+  const auto one = ModelHarness(folder, 2).Run(batch);
+  double worst = 0;
+  for (size_t s = 0; s < one.size(); ++s) {
+    for (size_t i = 0; i < one[s].size(); ++i)
+      worst = std::max(worst, std::abs(double{one[s][i]} - expected[s][i]));
+  }
+  EXPECT_LE(worst, 1e-3);
+  EXPECT_GT(worst, 0) << "the parts are the same after all: then say so";
+}
+
+TEST(RanksTest, EightHeadsGiveTheSameBitsOnUpToEightRanks) {
+  ExpectSameBits(std::string(PERIGEE_TEST_DATA) + "/random/eight_heads", Cases(8));
 }
 
 TEST(RanksTest, TinyModelGivesTheSameBits) {

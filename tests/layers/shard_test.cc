@@ -88,15 +88,5 @@ TEST(Shard, SharesThatDoNotDividePartsAreOnePart) {
   EXPECT_EQ(ShareOf(6, 2).PartBounds(36, 2, 2), (Bounds{0, 12}));
 }
 
-// q, k, v channels; b; f_a and g_a of the 48B model's KDA: 32 heads of 128, gates of rank 128.
-TEST(Shard, KdaSplitSizesOfThe48B) {
-  const auto split = [](int64_t total, int64_t share) {
-    const int64_t heads = ShareOf(total, share).Of(32).size();
-    return Bounds{3 * heads * 128, heads, 2 * 128};
-  };
-  for (int64_t share = 0; share < 4; ++share) EXPECT_EQ(split(4, share), (Bounds{3072, 8, 256}));
-  for (int64_t share = 0; share < 8; ++share) EXPECT_EQ(split(8, share), (Bounds{1536, 4, 256}));
-}
-
 }  // namespace
 }  // namespace perigee::layers

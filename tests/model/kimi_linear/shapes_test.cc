@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/kimi_linear/config.h"
+#include "model/kimi_linear/model.h"
 #include "testing/random.h"
 
 namespace perigee::model {
@@ -51,6 +52,17 @@ TEST(NamedShape, LayerMapIsTheDocumentedOne) {
 TEST(NamedShape, UnknownNamesListTheKnown) {
   EXPECT_THAT(NamedShape("gpt").status().message(),
               HasSubstr("\"gpt\" is not known; accepted: kimi-linear-48b"));
+}
+
+// At tp 4 a rank has 8 of the KDA heads, and latents whole.
+TEST(KimiLinearCacheShape, RankOfFour) {
+  const layers::Shard shard{.total = 4, .share = 3, .first_held = 0, .num_held = 4};
+  const CacheShape shape = KimiLinearCacheShape(Published(), shard);
+  EXPECT_EQ(shape.state_layers, 20);
+  EXPECT_EQ(shape.recurrent_floats, 8 * 128 * 128);
+  EXPECT_EQ(shape.conv_floats, 3 * 3072);
+  EXPECT_EQ(shape.kv_layers, 7);
+  EXPECT_EQ(shape.kv_width, 576);
 }
 
 TEST(CountModel, PublishedCounts) {

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
+#include "comm/communicator.h"
 #include "comm/process_grid.h"
 #include "parallel/parallel_context.h"
 #include "tensor/matrix.h"

@@ -1,8 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "parallel/cp/cp_strategy.h"

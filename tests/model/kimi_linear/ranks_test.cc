@@ -140,6 +140,18 @@ TEST(RanksTest, EightHeadsGiveTheSameBitsOnUpToEightRanks) {
   ExpectSameBits(std::string(PERIGEE_TEST_DATA) + "/random/eight_heads", Cases(8));
 }
 
+// One prompt of 16,384 tokens in chunks of 8192: many key pieces, prefixes, and a zigzag over 4 ranks.
+TEST(RanksTest, ALongPromptGivesTheSameBits) {
+  const std::string folder = std::string(PERIGEE_MODELS) + "/tiny-kimi-linear";
+  constexpr int64_t kTokens = 16384;
+  ModelHarness one(folder, 2, 1, kTokens + 64);
+  Sequence prompt{.ids = {}, .piece = 8192, .decode_rows = 2};
+  for (int64_t i = 0; i < kTokens; ++i) prompt.ids.push_back(static_cast<int32_t>((i * i + 31 * i) % 1790));
+  const auto expected = one.RunSampled({prompt});
+  const Ranks ranks{.tp = 4, .attn_cp = 4, .prefill_mode = StepMode::kHead};
+  EXPECT_EQ(ModelHarness(folder, 1, ranks, 1, kTokens + 64).RunSampled({prompt}), expected);
+}
+
 TEST(RanksTest, TinyModelGivesTheSameBits) {
   ExpectSameBits(std::string(PERIGEE_MODELS) + "/tiny-kimi-linear", Cases(4));
 }

@@ -214,6 +214,16 @@ void AddEval(CLI::App& group, EvalFlags* flags, const std::string& name, const s
   }
 }
 
+void AddPlan(CLI::App& root, PlanFlags* flags) {
+  CLI::App& app = *root.add_subcommand("plan", "What a prompt moves, computes and keeps on given ranks");
+  AddText(app, "--model-path", "DIR", "Model folder; only its config.json is read",
+          &flags->request.model_path);
+  AddText(app, "--shape", "NAME", "A known shape instead of a folder", &flags->request.shape);
+  AddInteger(app, "--prompt", "Tokens of the prompt", 1, kMaxCount, &flags->request.prompt);
+  AddParallelFlags(app, &flags->request.parallel);
+  app.add_flag("--json", flags->json, "One JSON object instead of tables");
+}
+
 std::string NamesOfOptions(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -238,6 +248,7 @@ struct Grammar {
   EvalFlags needle{.kind = EvalKind::kNeedle};
   EvalFlags chat{.kind = EvalKind::kChat};
   InspectFlags inspect;
+  PlanFlags plan;
 
   Grammar() {
     app.set_version_flag("--version", std::string("perigee ") + PERIGEE_VERSION, "Print the version");
@@ -251,6 +262,7 @@ struct Grammar {
     CLI::App* show = app.add_subcommand("inspect", "Layers, parameters and memory of a model");
     AddText(*show, "folder", "DIR", "Model folder", &inspect.folder);
     AddText(*show, "--shape", "NAME", "A known shape instead of a folder", &inspect.shape);
+    AddPlan(app, &plan);
     LeaveExtrasToUs(app);
   }
 
@@ -296,6 +308,15 @@ StatusOr<Command> CheckEval(const EvalFlags& flags) {
   return Command(flags);
 }
 
+StatusOr<Command> CheckPlan(PlanFlags& flags) {
+  const engine::PlanRequest& request = flags.request;
+  if (request.model_path.empty() == request.shape.empty())
+    return InvalidArgument("plan needs exactly one of --model-path DIR and --shape NAME");
+  if (request.prompt == 0) return InvalidArgument("--prompt is required; accepted: a number of tokens");
+  if (const auto plan = engine::ResolveParallel(request.parallel); !plan.ok()) return plan.status();
+  return Command(std::move(flags));
+}
+
 // What flags demand of each other.
 StatusOr<Command> CheckCommand(Grammar& grammar) {
   const CLI::App& selected = Selected(grammar.app);
@@ -320,6 +341,7 @@ StatusOr<Command> CheckCommand(Grammar& grammar) {
     }
     return Command(std::move(grammar.inspect));
   }
+  if (name == "plan") return CheckPlan(grammar.plan);
   if (name == "gsm8k") return CheckEval(grammar.gsm8k);
   if (name == "needle") return CheckEval(grammar.needle);
   return CheckEval(grammar.chat);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/engine_config.h"
+#include "engine/plan_report.h"
 
 // The command line as plain structs. Every value in them has been checked against what its flag accepts; no
 // file has been opened yet.
@@ -62,12 +63,18 @@ struct InspectFlags {
   std::string shape;
 };
 
+struct PlanFlags {
+  engine::PlanRequest request;
+  bool json = false;
+};
+
 // --help or --version: text for standard output.
 struct ShowText {
   std::string text;
 };
 
-using Command = std::variant<ShowText, ServeFlags, GenerateFlags, ScoreFlags, EvalFlags, InspectFlags>;
+using Command =
+    std::variant<ShowText, ServeFlags, GenerateFlags, ScoreFlags, EvalFlags, InspectFlags, PlanFlags>;
 
 // Parses the arguments after the program's name. kInvalidArgument is a usage error: one line naming flag,
 // value and what is accepted.

@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
+#include "cli/plan.h"
 #include "cli/score.h"
 #include "cli/serve.h"
 
@@ -45,6 +46,9 @@ int Run(ScoreFlags flags) {
 }
 int Run(const EvalFlags& flags) {
   return ExitCode(RunEval(flags));
+}
+int Run(const PlanFlags& flags) {
+  return ExitCode(RunPlan(flags.request, flags.json));
 }
 int Run(const InspectFlags& flags) {
   const Status status = RunInspect(flags.folder, flags.shape);

@@ -85,6 +85,10 @@ Status CheckConfig(const EngineConfig& config) {
   return Status::Ok();
 }
 
+int64_t DefaultChunk(int32_t attn_cp) {
+  return attn_cp == 1 ? kDefaultChunk : kDefaultCpChunk * attn_cp;
+}
+
 StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& machine) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
   if (config.context_length > model.max_context) {
@@ -93,8 +97,7 @@ StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, co
   }
   if (config.max_running_requests == 0) config.max_running_requests = kDefaultRunningRequests;
   if (config.chunked_prefill_size == 0) {
-    const int64_t cp = config.parallel.attn_cp;
-    config.chunked_prefill_size = cp == 1 ? kDefaultChunk : kDefaultCpChunk * cp;
+    config.chunked_prefill_size = DefaultChunk(config.parallel.attn_cp);
   }
   if (config.threads == 0) config.threads = machine.cores;
   if (config.seed == 0) config.seed = machine.random;

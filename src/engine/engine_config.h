@@ -49,6 +49,9 @@ Machine ReadMachine();
 // Checks what can be checked without the model. Errors name flag, value and what is accepted.
 Status CheckConfig(const EngineConfig& config);
 
+// Rows of a prefill step when nothing is said.
+int64_t DefaultChunk(int32_t attn_cp);
+
 // Checks the values against the model and the machine and fills in the defaults. max_total_tokens becomes
 // what half of the available memory holds beside the states, but at most what max_running_requests whole
 // contexts need and at least one context; always a multiple of the block. kResourceExhausted when the pools

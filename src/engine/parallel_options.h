@@ -38,4 +38,7 @@ StatusOr<ParallelPlan> ResolveParallel(const ParallelOptions& options);
 // Checks that the model's heads, experts and vocabulary can be cut that way. Pure.
 Status CheckModelCut(const ParallelOptions& options, const model::ModelSizes& sizes);
 
+// The part of the weights that a rank holds. options: as resolved above.
+layers::Shard ShardOfRank(const ParallelOptions& options, int rank);
+
 }  // namespace perigee::engine

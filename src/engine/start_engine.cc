@@ -19,18 +19,6 @@
 namespace perigee::engine {
 namespace {
 
-layers::Shard ShardOf(const comm::GridPosition& p) {
-  return {.total = p.tp,
-          .share = p.share(),
-          .first_held = static_cast<int64_t>(p.attn_tp_rank()) * p.attn_cp,
-          .num_held = p.attn_cp,
-          .expert_groups = p.ep};
-}
-
-layers::Shard ShardOfRank(const ParallelOptions& o, int rank) {
-  return ShardOf({.tp = o.tp, .attn_cp = o.attn_cp, .ep = o.ep, .rank = rank});
-}
-
 // Costs of all ranks of the process together.
 ModelLimits LimitsOf(const model::ModelFiles& files, const ParallelOptions& o) {
   ModelLimits limits{.max_context = files.max_context()};

@@ -1,0 +1,130 @@
+#include "cli/plan.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "server/json_writer.h"
+
+namespace perigee::cli {
+namespace {
+
+using server::JsonWriter;
+
+void WriteTransitions(const std::vector<engine::PlanTransition>& table, JsonWriter& out) {
+  out.BeginArray();
+  for (const engine::PlanTransition& t : table) {
+    out.BeginObject()
+        .Field("kind", t.kind)
+        .Field("blocks", t.blocks)
+        .Field("stream", t.stream)
+        .Field("input", t.input)
+        .Field("rows", t.rows)
+        .Field("latents", t.latents)
+        .Field("output", t.output)
+        .EndObject();
+  }
+  out.EndArray();
+}
+
+void WriteElements(const engine::PlanElements& e, int64_t prompt, double unit, JsonWriter& out) {
+  out.BeginObject()
+      .Field("entry", e.entry / unit)
+      .Field("kda", e.kda / unit)
+      .Field("mla", e.mla / unit)
+      .Field("feed_forward", e.feed_forward / unit)
+      .Field("exit", e.exit / unit)
+      .Field("total", e.total / unit)
+      .Field("served_prompt", e.Served(prompt) / unit)
+      .Field("logits_per_wanted_row", e.logits / unit)
+      .EndObject();
+}
+
+void WriteFlops(const engine::PlanReport& r, JsonWriter& out) {
+  out.BeginObject().Key("ranks").BeginArray();
+  for (const engine::RankFlops& f : r.flops) {
+    out.BeginObject()
+        .Field("products", f.gemms)
+        .Field("kda", f.kda)
+        .Field("attention", f.attention)
+        .Field("total", f.total())
+        .Field("pairs", f.pairs)
+        .EndObject();
+  }
+  out.EndArray().Field("balance", r.balance).Field("pairs_balance", r.pairs_balance).EndObject();
+}
+
+void WriteChoice(const engine::PlanReport& r, JsonWriter& out) {
+  const engine::PlanChoice& c = r.choice;
+  out.BeginObject()
+      .Field("mode", c.mode)
+      .Field("decode_mode", "decode")
+      .Field("strategy", c.strategy)
+      .Field("attention_form", c.attention_form)
+      .Field("chunk", c.chunk)
+      .Field("deterministic", c.deterministic)
+      .Field("why", c.why)
+      .Key("alternatives")
+      .BeginArray();
+  for (const engine::PlanAlternative& a : c.alternatives) {
+    out.BeginObject()
+        .Field("mode", a.mode)
+        .Field("flags", a.flags)
+        .Field("elements_per_token", a.elements.total)
+        .EndObject();
+  }
+  out.EndArray().Key("notices").BeginArray();
+  for (const std::string& notice : r.notices) out.Value(notice);
+  out.EndArray().EndObject();
+}
+
+void WriteMemory(const engine::PlanReport& r, JsonWriter& out) {
+  out.BeginObject().Key("per_rank").BeginArray();
+  for (const engine::RankMemory& m : r.memory) {
+    out.BeginObject()
+        .Field("weights", m.weights)
+        .Field("latents_per_token", m.latents_per_token)
+        .Field("states_per_request", m.states_per_request)
+        .EndObject();
+  }
+  out.EndArray().Field("embedding_per_process", r.embedding_bytes).EndObject();
+}
+
+}  // namespace
+
+std::string PlanJson(const engine::PlanReport& r) {
+  JsonWriter out;
+  out.BeginObject()
+      .Field("model", r.model)
+      .Field("prompt", r.prompt)
+      .Field("tp", r.tp)
+      .Field("attn_cp", r.attn_cp)
+      .Field("ep", r.ep)
+      .Key("transitions")
+      .BeginObject()
+      .Key("prefill");
+  WriteTransitions(r.prefill, out);
+  out.Key("decode");
+  WriteTransitions(r.decode, out);
+  out.EndObject().Key("elements_per_token").BeginObject().Field("unit", r.unit).Key("elements");
+  WriteElements(r.elements, r.prompt, 1, out);
+  out.Key("u");
+  WriteElements(r.elements, r.prompt, static_cast<double>(r.unit), out);
+  out.EndObject().Key("flops_per_rank");
+  WriteFlops(r, out);
+  out.Key("choice");
+  WriteChoice(r, out);
+  out.Key("memory");
+  WriteMemory(r, out);
+  out.EndObject();
+  return out.Take();
+}
+
+Status RunPlan(const engine::PlanRequest& request, bool json) {
+  PERIGEE_ASSIGN_OR_RETURN(const engine::PlanReport report, engine::MakePlan(request));
+  const std::string text = json ? PlanJson(report) + "\n" : engine::PlanText(report);
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    return InternalError("cannot write to standard output");
+  return Status::Ok();
+}
+
+}  // namespace perigee::cli

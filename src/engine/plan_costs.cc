@@ -1,0 +1,278 @@
+#include "engine/plan_costs.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "base/math.h"
+#include "batch/seq_span.h"
+#include "cache/cache_budget.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/kda/kda.h"
+#include "model/kimi_linear/model.h"
+#include "parallel/cp/cp_plan.h"
+
+namespace perigee::engine {
+namespace {
+
+using layers::Range;
+using layers::Shard;
+using model::KimiLinearConfig;
+using parallel::AttentionForm;
+using parallel::Segment;
+
+constexpr uint64_t kHalfBytes = 2;
+constexpr uint64_t kFloatBytes = 4;
+
+// Rows, pairs and expanded keys of MLA on one CP rank, summed over chunks.
+struct MlaRows {
+  double rows = 0;      // that pass the query projection
+  double absorbed = 0;  // those of them that read latents directly
+  double absorbed_pairs = 0;
+  double materialised_pairs = 0;
+  double expanded_keys = 0;
+
+  void Add(bool reads_latents, int64_t new_rows, int64_t pairs, int64_t keys) {
+    rows += static_cast<double>(new_rows);
+    if (reads_latents) {
+      absorbed += static_cast<double>(new_rows);
+      absorbed_pairs += static_cast<double>(pairs);
+    } else {
+      materialised_pairs += static_cast<double>(pairs);
+      expanded_keys += static_cast<double>(keys);
+    }
+  }
+};
+
+// What a CP rank has of the prompt.
+struct PromptRows {
+  double local = 0;   // rows whose latents it makes
+  MlaRows all;        // in a layer where every row is computed
+  MlaRows last_only;  // in the last layer, for the prompt's last row
+};
+
+// As MlaAttention decides.
+bool ReadsLatents(const KimiLinearConfig& c, AttentionForm form, int64_t rows) {
+  if (form != AttentionForm::kByCost) return form == AttentionForm::kAbsorbed;
+  const int64_t expanded = c.qk_nope_head_dim + c.v_head_dim;
+  return rows * (2 * c.kv_lora_rank - expanded) < c.kv_lora_rank * expanded;
+}
+
+// Cuts the prompt into chunks and each chunk as the mode does. One entry a CP rank.
+std::vector<PromptRows> CutPrompt(const KimiLinearConfig& c, const ParallelOptions& o,
+                                  const ParallelPlan& plan, int64_t prompt, int64_t chunk) {
+  std::vector<PromptRows> ranks(static_cast<size_t>(o.attn_cp));
+  const bool sharded = o.attn_cp > 1 && plan.prefill_mode != batch::StepMode::kTp;
+  for (int64_t begin = 0; begin < prompt; begin += chunk) {
+    const int64_t rows = std::min(chunk, prompt - begin);
+    const batch::SeqSpan span{.q_len = rows, .kv_len = begin + rows};
+    parallel::CpPlan cut;
+    if (sharded) {
+      cut = plan.policy.strategy({&span, 1}, o.attn_cp);
+    } else {
+      cut.ranks.assign(ranks.size(), {Segment{.len = rows}});
+    }
+    const bool absorbed = ReadsLatents(c, plan.policy.attention_form, sharded ? rows / o.attn_cp : rows);
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      int64_t local = 0, pairs = 0, keys = 0;
+      for (const Segment& s : cut.ranks[r]) {
+        local += s.len;
+        pairs += parallel::VisiblePairs(span, s);
+        keys = std::max(keys, span.prefix() + s.begin + s.len);
+        if (begin + s.begin + s.len == prompt) ranks[r].last_only.Add(absorbed, 1, prompt, prompt);
+      }
+      ranks[r].local += static_cast<double>(local);
+      ranks[r].all.Add(absorbed, local, pairs, keys);
+    }
+  }
+  return ranks;
+}
+
+// Operations of one rank, layer by layer.
+class FlopCounter {
+ public:
+  FlopCounter(const KimiLinearConfig& config, const Shard& shard, bool sharded_mla, const PromptRows& prompt,
+              int64_t rows)
+      : c_(config), shard_(shard), prompt_(prompt), rows_(static_cast<double>(rows)) {
+    const Range heads = sharded_mla ? shard.Held(c_.num_attention_heads) : shard.Of(c_.num_attention_heads);
+    mla_heads_ = heads.size();
+  }
+
+  RankFlops Count() {
+    for (int64_t l = 0; l < c_.num_hidden_layers; ++l) {
+      const auto layer = static_cast<size_t>(l);
+      const bool last = l + 1 == c_.num_hidden_layers;
+      const double leaving = last ? 1 : rows_;
+      if (c_.is_kda[layer]) {
+        Kda(leaving);
+      } else {
+        Mla(last ? prompt_.last_only : prompt_.all);
+      }
+      if (c_.is_moe[layer]) {
+        Moe(leaving);
+      } else {
+        Mlp(leaving, shard_.Of(c_.intermediate_size).size());
+      }
+    }
+    Gemm(1, shard_.Of(c_.vocab_size).size(), c_.hidden_size);
+    sum_.pairs = prompt_.all.absorbed_pairs + prompt_.all.materialised_pairs;
+    return sum_;
+  }
+
+ private:
+  void Gemm(double rows, int64_t out, int64_t in) {
+    sum_.gemms += 2 * rows * static_cast<double>(out) * static_cast<double>(in);
+  }
+
+  // leaving: rows whose result is wanted; the states need them all.
+  void Kda(double leaving) {
+    const int64_t heads = shard_.Of(c_.kda_num_heads).size();
+    const int64_t width = heads * c_.kda_head_dim;
+    Gemm(rows_, 3 * width + heads + 2 * c_.kda_gate_rank(), c_.hidden_size);
+    Gemm(rows_, width, c_.kda_gate_rank());
+    Gemm(leaving, width, c_.kda_gate_rank());
+    Gemm(leaving, c_.hidden_size, width);
+    // A chunk of full squares (specification 3.4): three products with the state, five inside the chunk, and
+    // the solution of a triangular system.
+    const auto dim = static_cast<double>(c_.kda_head_dim);
+    const auto chunk = static_cast<double>(kernels::kKdaChunk);
+    const double per_head = 6 * dim * dim + 10 * chunk * dim + 2 * chunk * chunk / 3;
+    const double conv = 2 * 3 * dim * static_cast<double>(c_.short_conv_kernel_size);
+    sum_.kda += rows_ * static_cast<double>(heads) * (per_head + conv);
+  }
+
+  void Mla(const MlaRows& mla) {
+    const int64_t qk = c_.qk_head_dim(), value = c_.v_head_dim, rank = c_.kv_lora_rank;
+    Gemm(prompt_.local, rank + c_.qk_rope_head_dim, c_.hidden_size);
+    Gemm(mla.rows, mla_heads_ * qk, c_.hidden_size);
+    Gemm(mla.rows, c_.hidden_size, mla_heads_ * value);
+    // Keys are expanded once a chunk; a row that reads latents passes the same weights itself.
+    Gemm(mla.expanded_keys + mla.absorbed, mla_heads_ * (c_.qk_nope_head_dim + value), rank);
+    const auto heads = static_cast<double>(mla_heads_);
+    sum_.attention += 2 * heads * mla.materialised_pairs * static_cast<double>(qk + value);
+    sum_.attention += 2 * heads * mla.absorbed_pairs * static_cast<double>(2 * rank + c_.qk_rope_head_dim);
+  }
+
+  void Mlp(double rows, int64_t width) { Gemm(rows, 3 * width, c_.hidden_size); }
+
+  // Every expert is chosen equally often.
+  void Moe(double rows) {
+    Gemm(rows, c_.num_experts, c_.hidden_size);
+    const int64_t per_group = shard_.total / shard_.expert_groups;
+    const int64_t place = shard_.share % per_group;
+    const int64_t width = PartBegin(place + 1, c_.moe_intermediate_size, per_group) -
+                          PartBegin(place, c_.moe_intermediate_size, per_group);
+    const double chosen =
+        static_cast<double>(c_.num_experts_per_token) / static_cast<double>(shard_.expert_groups);
+    Mlp(rows * chosen, width);
+    Mlp(rows, shard_.Of(c_.num_shared_experts * c_.moe_intermediate_size).size());
+  }
+
+  const KimiLinearConfig& c_;
+  const Shard& shard_;
+  const PromptRows& prompt_;
+  double rows_;
+  int64_t mla_heads_ = 0;
+  RankFlops sum_;
+};
+
+// A product's weight as kernels::PackedWeight keeps it.
+uint64_t Packed(int64_t out, int64_t in) {
+  return static_cast<uint64_t>(AlignUp(out, kernels::PackedWeight::kPanel) * in) * kHalfBytes;
+}
+
+uint64_t Floats(int64_t count) {
+  return static_cast<uint64_t>(count) * kFloatBytes;
+}
+
+uint64_t MlpBytes(const KimiLinearConfig& c, int64_t width) {
+  return Packed(2 * width, c.hidden_size) + Packed(c.hidden_size, width);
+}
+
+uint64_t KdaBytes(const KimiLinearConfig& c, const Shard& shard) {
+  const int64_t heads = shard.Of(c.kda_num_heads).size();
+  const int64_t width = heads * c.kda_head_dim;
+  const int64_t rank = c.kda_gate_rank();
+  return Packed(3 * width + heads + 2 * rank, c.hidden_size) + 2 * Packed(width, rank) +
+         Packed(c.hidden_size, width) +
+         Floats(3 * width * c.short_conv_kernel_size + width + heads + c.kda_head_dim);
+}
+
+// The key and value weights exist twice: as they expand latents and, head by head, as they read them.
+uint64_t MlaBytes(const KimiLinearConfig& c, const Shard& shard) {
+  const int64_t rank = c.kv_lora_rank;
+  uint64_t bytes = Packed(rank + c.qk_rope_head_dim, c.hidden_size) + Floats(rank);
+  for (int64_t s = shard.first_held; s < shard.first_held + shard.num_held; ++s) {
+    const int64_t heads = shard.Of(c.num_attention_heads, s).size();
+    bytes += Packed(heads * c.qk_head_dim(), c.hidden_size);
+    bytes += Packed(heads * (c.qk_nope_head_dim + c.v_head_dim), rank);
+    bytes += static_cast<uint64_t>(heads) * (Packed(rank, c.qk_nope_head_dim) + Packed(c.v_head_dim, rank));
+  }
+  return bytes + Packed(c.hidden_size, shard.Held(c.num_attention_heads).size() * c.v_head_dim);
+}
+
+uint64_t MoeBytes(const KimiLinearConfig& c, const Shard& shard) {
+  const int64_t per_group = shard.total / shard.expert_groups;
+  const int64_t group = shard.share / per_group;
+  const int64_t place = shard.share % per_group;
+  const int64_t experts = PartBegin(group + 1, c.num_experts, shard.expert_groups) -
+                          PartBegin(group, c.num_experts, shard.expert_groups);
+  const int64_t width = PartBegin(place + 1, c.moe_intermediate_size, per_group) -
+                        PartBegin(place, c.moe_intermediate_size, per_group);
+  uint64_t bytes = Packed(c.num_experts, c.hidden_size) + Floats(c.num_experts) +
+                   static_cast<uint64_t>(experts) * MlpBytes(c, width);
+  const int64_t shared = c.num_shared_experts * c.moe_intermediate_size;
+  if (shared > 0) bytes += MlpBytes(c, shard.Of(shared).size());
+  return bytes;
+}
+
+uint64_t WeightBytes(const KimiLinearConfig& c, const Shard& shard) {
+  uint64_t bytes = Packed(shard.Of(c.vocab_size).size(), c.hidden_size) + Floats(c.hidden_size);
+  for (size_t l = 0; l < static_cast<size_t>(c.num_hidden_layers); ++l) {
+    bytes += 2 * Floats(c.hidden_size);
+    bytes += c.is_kda[l] ? KdaBytes(c, shard) : MlaBytes(c, shard);
+    bytes += c.is_moe[l] ? MoeBytes(c, shard) : MlpBytes(c, shard.Of(c.intermediate_size).size());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<RankFlops> CountFlops(const KimiLinearConfig& config, const ParallelOptions& options,
+                                  const ParallelPlan& plan, int64_t prompt, int64_t chunk) {
+  const std::vector<PromptRows> rows = CutPrompt(config, options, plan, prompt, chunk);
+  const bool sharded = options.attn_cp > 1 && plan.prefill_mode != batch::StepMode::kTp;
+  std::vector<RankFlops> flops;
+  for (int rank = 0; rank < options.tp; ++rank) {
+    const Shard shard = ShardOfRank(options, rank);
+    const int64_t cp_rank = shard.share - shard.first_held;
+    flops.push_back(FlopCounter(config, shard, sharded, rows[static_cast<size_t>(cp_rank)], prompt).Count());
+  }
+  return flops;
+}
+
+std::vector<RankMemory> CountMemory(const KimiLinearConfig& config, const ParallelOptions& options) {
+  std::vector<RankMemory> memory;
+  for (int rank = 0; rank < options.tp; ++rank) {
+    const Shard shard = ShardOfRank(options, rank);
+    const model::CacheShape shape = model::KimiLinearCacheShape(config, shard);
+    const cache::CacheCosts costs = cache::ComputeCacheCosts(
+        shape.kv_layers, shape.kv_width, shape.state_layers, shape.recurrent_floats, shape.conv_floats);
+    memory.push_back({.weights = WeightBytes(config, shard),
+                      .latents_per_token = costs.per_token,
+                      .states_per_request = costs.per_sequence});
+  }
+  return memory;
+}
+
+uint64_t EmbeddingBytes(const KimiLinearConfig& config) {
+  return static_cast<uint64_t>(config.vocab_size * config.hidden_size) * kHalfBytes;
+}
+
+double Balance(const std::vector<double>& values) {
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  if (sum == 0) return 1;
+  return *std::max_element(values.begin(), values.end()) * static_cast<double>(values.size()) / sum;
+}
+
+}  // namespace perigee::engine

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/strings.h"
+#include "engine/plan_report.h"
+
+namespace perigee::engine {
+namespace {
+
+using Cells = std::vector<std::string>;
+
+// Columns as wide as their widest cell; the first row is the heading.
+std::string Table(const std::vector<Cells>& rows) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const Cells& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string out;
+  for (const Cells& row : rows) {
+    std::string line = " ";
+    for (size_t c = 0; c < row.size(); ++c) {
+      line += StrCat(" ", row[c], std::string(widths[c] - row[c].size() + 1, ' '));
+    }
+    out += StrCat(line.substr(0, line.find_last_not_of(' ') + 1), "\n");
+  }
+  return out;
+}
+
+std::string Fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string Transitions(const std::vector<PlanTransition>& table) {
+  std::vector<Cells> rows = {{"block", "count", "stream", "input", "rows", "latents", "output"}};
+  const auto shown = [](const std::string& name) { return name == "none" ? "-" : name; };
+  for (const PlanTransition& t : table) {
+    rows.push_back({t.kind, StrCat(t.blocks), shown(t.stream), shown(t.input), t.rows, shown(t.latents),
+                    shown(t.output)});
+  }
+  return Table(rows);
+}
+
+std::string Elements(const PlanReport& r) {
+  const auto u = [&](double elements) { return Fixed(elements / static_cast<double>(r.unit), 4); };
+  const auto row = [&](std::string_view label, double elements) {
+    return Cells{std::string(label), Fixed(elements, 1), u(elements)};
+  };
+  const PlanElements& e = r.elements;
+  return Table({{"block", "elements", "u"},
+                row("entry", e.entry),
+                row("kda", e.kda),
+                row("mla", e.mla),
+                row("feed_forward", e.feed_forward),
+                row("exit", e.exit),
+                row("total, every row wanted", e.total),
+                row("total, only the prompt's last row wanted", e.Served(r.prompt)),
+                row("a wanted row on its way to the head", e.logits)});
+}
+
+std::string Flops(const PlanReport& r) {
+  constexpr double kGiga = 1e9;
+  std::vector<Cells> rows = {{"rank", "products", "kda", "attention", "total", "pairs"}};
+  for (size_t rank = 0; rank < r.flops.size(); ++rank) {
+    const RankFlops& f = r.flops[rank];
+    rows.push_back({StrCat(rank), Fixed(f.gemms / kGiga, 3), Fixed(f.kda / kGiga, 3),
+                    Fixed(f.attention / kGiga, 3), Fixed(f.total() / kGiga, 3),
+                    WithThousands(static_cast<uint64_t>(f.pairs))});
+  }
+  return Table(rows);
+}
+
+std::string Memory(const PlanReport& r) {
+  std::vector<Cells> rows = {{"rank", "weights", "latents a token", "states a request"}};
+  for (size_t rank = 0; rank < r.memory.size(); ++rank) {
+    const RankMemory& m = r.memory[rank];
+    rows.push_back({StrCat(rank), StrCat(WithThousands(m.weights), " (", HumanBytes(m.weights), ")"),
+                    WithThousands(m.latents_per_token), WithThousands(m.states_per_request)});
+  }
+  return Table(rows);
+}
+
+std::string Choice(const PlanReport& r) {
+  const PlanChoice& c = r.choice;
+  const auto unit = static_cast<double>(r.unit);
+  std::string out = StrCat("prompts: mode ", c.mode, ", strategy ", c.strategy, ", attention ",
+                           c.attention_form, ", chunks of ", c.chunk, " rows, deterministic ",
+                           c.deterministic ? "on" : "off", "\n  ", c.why, "\n");
+  for (const PlanAlternative& a : c.alternatives) {
+    out += StrCat("  instead ", a.mode, " (", a.flags, "): ", Fixed(a.elements.total / unit, 4),
+                  " u a token, here ", Fixed(r.elements.total / unit, 4), "\n");
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string PlanText(const PlanReport& r) {
+  std::string out =
+      StrCat(r.model, " on ", r.tp, r.tp == 1 ? " rank" : " ranks", ", attn_cp ", r.attn_cp, ", ep ", r.ep,
+             ", a prompt of ", WithThousands(static_cast<uint64_t>(r.prompt)), " tokens\n");
+  for (const std::string& notice : r.notices) out += StrCat(notice, "\n");
+  out += Choice(r);
+  out += StrCat("\ntransitions of prompts (", r.choice.mode, ")\n", Transitions(r.prefill));
+  out += StrCat("\ntransitions of answers (decode)\n", Transitions(r.decode));
+  out += StrCat("\nelements sent for each token and rank (u = ", r.unit, ")\n", Elements(r));
+  out += StrCat("\nGFLOP of each rank for the prompt\n", Flops(r),
+                "  largest over mean: ", Fixed(r.balance, 4), "; pairs ", Fixed(r.pairs_balance, 4), "\n");
+  out += StrCat("\nbytes of each rank\n", Memory(r), "  and once a process the embedding, ",
+                WithThousands(r.embedding_bytes), " (", HumanBytes(r.embedding_bytes), ")\n");
+  return out;
+}
+
+}  // namespace perigee::engine

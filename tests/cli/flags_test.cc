@@ -158,6 +158,19 @@ TEST(Flags, ScoreAndInspect) {
   EXPECT_EQ(Parsed<InspectFlags>({"inspect", "--shape", "kimi-linear-48b"}).shape, "kimi-linear-48b");
 }
 
+TEST(Flags, PlanTakesAShapeAndRanks) {
+  const auto flags =
+      Parsed<PlanFlags>({"plan", "--shape", "kimi-linear-48b", "--tp", "4", "--attn-cp-size", "4",
+                         "--enable-prefill-cp", "--cp-strategy", "zigzag", "--prompt", "131072", "--json"});
+  EXPECT_EQ(flags.request.shape, "kimi-linear-48b");
+  EXPECT_EQ(flags.request.model_path, "");
+  EXPECT_EQ(flags.request.prompt, 131072);
+  EXPECT_EQ(flags.request.parallel.tp, 4);
+  EXPECT_EQ(flags.request.parallel.attn_cp, 4);
+  EXPECT_TRUE(flags.json);
+  EXPECT_FALSE(Parsed<PlanFlags>({"plan", "--model-path", "/m", "--prompt", "1"}).json);
+}
+
 TEST(Flags, EvalDefaultsDifferByKind) {
   const auto gsm8k = Parsed<EvalFlags>({"eval", "gsm8k", "--base-url", "http://h:1", "--data", "d"});
   EXPECT_EQ(gsm8k.kind, EvalKind::kGsm8k);
@@ -238,6 +251,12 @@ TEST(Flags, UsageErrorsNameFlagValueAndWhatIsAccepted) {
       {{"score"}, {"--input"}},
       {{"inspect"}, {"--shape"}},
       {{"inspect", "/m", "--shape", "x"}, {"--shape"}},
+      {{"plan", "--prompt", "1"}, {"--model-path", "--shape"}},
+      {{"plan", "--prompt", "1", "--shape", "x", "--model-path", "/m"}, {"--model-path", "--shape"}},
+      {{"plan", "--shape", "x"}, {"--prompt"}},
+      {{"plan", "--shape", "x", "--prompt", "0"}, {"--prompt", "\"0\"", "from 1"}},
+      {{"plan", "--shape", "x", "--prompt", "1", "--tp", "4", "--attn-cp-size", "4"},
+       {"--attn-cp-size 4", "--enable-prefill-cp"}},
       {{"eval"}, {"gsm8k, needle, chat"}},
       {{"eval", "mmlu"}, {"mmlu", "gsm8k, needle, chat"}},
       {{"eval", "gsm8k", "--data", "d"}, {"--base-url", "http://HOST"}},

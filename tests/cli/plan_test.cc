@@ -1,0 +1,39 @@
+#include "cli/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace perigee::cli {
+namespace {
+
+TEST(Plan, JsonHasTheReport) {
+  engine::PlanRequest request;
+  request.shape = "kimi-linear-48b";
+  request.prompt = 131072;
+  request.parallel = {.tp = 4, .attn_cp = 4, .enable_prefill_cp = true, .cp_strategy = "zigzag"};
+  const StatusOr<engine::PlanReport> report = engine::MakePlan(request);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const nlohmann::json json = nlohmann::json::parse(PlanJson(*report));
+
+  const nlohmann::json& kda = json.at("transitions").at("prefill").at(1);
+  EXPECT_EQ(kda.at("kind"), "kda");
+  EXPECT_EQ(kda.at("blocks"), 20);
+  EXPECT_EQ(kda.at("input"), "all_gather");
+  EXPECT_EQ(kda.at("output"), "reduce_scatter");
+  EXPECT_EQ(json.at("transitions").at("decode").size(), 5u);
+  EXPECT_EQ(json.at("elements_per_token").at("elements").at("total"), 165456);
+  EXPECT_EQ(json.at("elements_per_token").at("u").at("total"), 71.8125);
+  EXPECT_EQ(json.at("flops_per_rank").at("ranks").size(), 4u);
+  EXPECT_EQ(json.at("flops_per_rank").at("ranks").at(3).at("pairs"), 2147500032);
+  EXPECT_EQ(json.at("flops_per_rank").at("balance"), report->balance);
+  EXPECT_EQ(json.at("choice").at("mode"), "head");
+  EXPECT_EQ(json.at("choice").at("why"), report->choice.why);
+  EXPECT_EQ(json.at("choice").at("alternatives").at(1).at("mode"), "replicated");
+  EXPECT_EQ(json.at("memory").at("per_rank").size(), 4u);
+  EXPECT_EQ(json.at("memory").at("per_rank").at(0).at("weights"), report->memory[0].weights);
+  EXPECT_EQ(json.at("memory").at("embedding_per_process"), 754974720);
+}
+
+}  // namespace
+}  // namespace perigee::cli

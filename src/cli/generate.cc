@@ -54,6 +54,8 @@ Status RunGenerate(GenerateFlags flags) {
   SignalWatcher signals;
   PERIGEE_RETURN_IF_ERROR(PrepareModel(&flags.model));
   PERIGEE_RETURN_IF_ERROR(CheckTemplate(flags.model));
+  // Before the engine, whose thread may still be in Push when the last output is read here.
+  BlockingQueue<engine::Output> outputs;
   PERIGEE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(flags.model));
   engine::Request request;
   PERIGEE_ASSIGN_OR_RETURN(request.prompt, EncodePrompt(flags, *model.tokenizer));
@@ -63,7 +65,6 @@ Status RunGenerate(GenerateFlags flags) {
   request.sampling.max_new_tokens =
       flags.max_tokens.value_or(std::clamp<int64_t>(room, 1, kDefaultMaxTokens));
 
-  BlockingQueue<engine::Output> outputs;
   PERIGEE_ASSIGN_OR_RETURN(const engine::RequestId id,
                            model.engine->Submit(std::move(request), [&outputs](engine::Output output) {
                              outputs.Push(std::move(output));

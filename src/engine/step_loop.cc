@@ -129,6 +129,7 @@ void StepLoop::GiveUp(const Status& reason) {
     const std::lock_guard lock(mutex_);
     health_ = reason;
   }
+  scheduler_.Abandon();
   for (const RequestId id : deliveries_.OpenIds()) {
     scheduler_.Cancel(id);
     sampler_.Remove(id);

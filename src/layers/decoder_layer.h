@@ -35,8 +35,6 @@ class DecoderLayer {
   // with those rows only.
   Status Forward(const StepContext& step, const WantedRows* wanted, parallel::RowStream& stream) const;
 
-  const Attention& attention() const { return *attention_; }
-
  private:
   // Adds the branch (if there is one) and norms: [rows, hidden].
   MatrixF AddAndNorm(const StepContext& step, const parallel::RowStream& stream,

@@ -57,15 +57,18 @@ Status MlaAttention::Append(const StepContext& step, ConstMatrixF x, bool sharde
   return Status::Ok();
 }
 
-// By cost: an expansion costs 4 rank (nope + value) operations per key and head once, and saves 2 (2 rank -
-// nope - value) per query row and key. Decided from the step's sizes, so that every rank decides alike.
+// By cost: expanding a key costs 2 rank (nope + value) operations a head, once a sequence; reading latents
+// costs 2 (2 rank - nope - value) more per query row and key. Decided from the rows of a sequence on a rank,
+// on average over the step, so that every rank decides alike.
 bool MlaAttention::ReadsLatents(const StepContext& step) const {
   if (step.batch.phase == batch::Phase::kDecode) return true;
   if (step.layout.attention_form != parallel::AttentionForm::kByCost) {
     return step.layout.attention_form == parallel::AttentionForm::kAbsorbed;
   }
   const kernels::MlaDims& dims = options_.dims;
-  const int64_t rows = step.layout.rows.total_rows() / static_cast<int64_t>(step.layout.rows.counts().size());
+  const auto ranks = static_cast<int64_t>(step.layout.rows.counts().size());
+  const auto sequences = static_cast<int64_t>(step.batch.spans.size());
+  const int64_t rows = step.layout.rows.total_rows() / (ranks * sequences);
   return rows * (2 * dims.rank - dims.nope - dims.value) < dims.rank * (dims.nope + dims.value);
 }
 

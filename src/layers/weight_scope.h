@@ -38,7 +38,6 @@ class WeightScope {
 
   // The scope "prefix.name.".
   WeightScope In(const std::string& name) const { return {*checkpoint_, *progress_, prefix_ + name + "."}; }
-  bool Has(const std::string& name) const { return checkpoint_->Find(prefix_ + name) != nullptr; }
 
   // Some outputs of a linear layer.
   struct Rows {

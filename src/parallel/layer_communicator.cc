@@ -1,6 +1,7 @@
 #include "parallel/layer_communicator.h"
 
 #include <algorithm>
+
 #include <vector>
 
 #include "base/check.h"
@@ -17,7 +18,8 @@ std::vector<int64_t> Elements(std::span<const int64_t> rows, int64_t cols) {
   return elements;
 }
 
-std::span<float> Flat(const MatrixF& m) {
+template <typename T>
+std::span<T> Flat(const Matrix<T>& m) {
   PERIGEE_CHECK(m.stride == m.cols);
   return {m.data, static_cast<size_t>(m.rows * m.cols)};
 }
@@ -46,11 +48,14 @@ MatrixF LayerCommunicator::Slice(ConstMatrixF full) const {
 StatusOr<MatrixF> LayerCommunicator::GatherRows(ConstMatrixF local) const {
   PERIGEE_CHECK(local.rows == rows_->local_rows());
   const int64_t total = rows_->total_rows();
-  const MatrixF dense = Room(local.rows, local.cols);
-  for (int64_t r = 0; r < local.rows; ++r) std::copy_n(local.Row(r), local.cols, dense.Row(r));
+  if (local.stride != local.cols) {
+    const MatrixF dense = Room(local.rows, local.cols);
+    for (int64_t r = 0; r < local.rows; ++r) std::copy_n(local.Row(r), local.cols, dense.Row(r));
+    local = dense;
+  }
   const MatrixF gathered = Room(total, local.cols);
   PERIGEE_RETURN_IF_ERROR(
-      parallel_.cp_group->AllGather(Flat(dense), Flat(gathered), Elements(rows_->counts(), local.cols)));
+      parallel_.cp_group->AllGather(Flat(local), Flat(gathered), Elements(rows_->counts(), local.cols)));
   const MatrixF ordered = Room(total, local.cols);
   kernels::ScatterRows(context_, gathered, rows_->order(), ordered);
   return ordered;

@@ -36,6 +36,11 @@ bool Scheduler::Cancel(uint64_t id) {
   return true;
 }
 
+void Scheduler::Abandon() {
+  PERIGEE_CHECK(in_flight_);
+  in_flight_ = false;
+}
+
 std::optional<batch::BatchPlan> Scheduler::Next() {
   PERIGEE_CHECK_MSG(!in_flight_, "the last plan was not committed");
   // The other phase first: at most one prefill step between two decode steps.

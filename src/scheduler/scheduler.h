@@ -66,6 +66,8 @@ class Scheduler {
 
   // The next step, or nothing when no sequence is left. A plan must be committed before the next call.
   std::optional<batch::BatchPlan> Next();
+  // The last plan could not be run and never will be: its sequences stand where they stood, to be cancelled.
+  void Abandon();
   // The plan was run. `outcomes` and the result have one entry per span, in order. A sequence whose update
   // has a finish is forgotten.
   std::vector<SequenceUpdate> Commit(const batch::BatchPlan& plan, std::span<const SpanOutcome> outcomes);

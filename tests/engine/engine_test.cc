@@ -283,6 +283,31 @@ class Gate {
   std::shared_future<void> opened_ = open_.get_future().share();
 };
 
+TEST(EngineTest, RanksThatFailEndEverythingWithTheReason) {
+  FakeModel::Options options;
+  options.failure = InternalError("rank 1 left");
+  const std::unique_ptr<Engine> engine = MakeFakeEngine(FakeConfig(), {}, std::move(options));
+  Collector collector(3);
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(engine
+                    ->Submit({.prompt = {1, 2, 3}, .sampling = {.temperature = 0, .max_new_tokens = 50}},
+                             collector.Callback(i))
+                    .ok());
+  }
+  collector.WaitForAll();
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(collector.Get(i).finish, FinishReason::kError);
+    EXPECT_EQ(collector.Get(i).status.message(), "rank 1 left");
+  }
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.free_blocks, stats.total_blocks);
+  EXPECT_EQ(stats.free_slots, stats.total_slots);
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  const auto refused = engine->Submit({.prompt = {1}, .sampling = {.max_new_tokens = 1}}, [](Output) {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message(), "rank 1 left");
+}
+
 TEST(EngineTest, CancelledWhileQueuedIsNeverComputed) {
   Gate gate;
   EngineConfig config = FakeConfig();

@@ -54,6 +54,7 @@ model::CacheShape FakeModel::cache_shape() const {
 Status FakeModel::Forward(const kernels::KernelContext&, const batch::ForwardBatch& batch,
                           const parallel::StepLayout&, const parallel::ParallelContext&,
                           const model::Caches& caches, MatrixF hidden) const {
+  if (!options_.failure.ok() && calls_++ > 0) return options_.failure;
   if (options_.on_forward) options_.on_forward(batch);
   size_t wanted = 0;
   for (const batch::SeqSpan& span : batch.spans) {

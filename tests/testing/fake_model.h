@@ -19,6 +19,8 @@ class FakeModel : public model::CausalLm {
   struct Options {
     // Called at the start of every step, on the engine's thread.
     std::function<void(const batch::ForwardBatch&)> on_forward;
+    // What Forward gives instead of running, from its second call on.
+    Status failure;
     // The logits after this token are NaN.
     std::optional<int32_t> poison;
   };
@@ -39,6 +41,7 @@ class FakeModel : public model::CausalLm {
 
  private:
   Options options_;
+  mutable int calls_ = 0;
 };
 
 }  // namespace perigee

@@ -111,8 +111,8 @@ std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan) {
       if (span.fresh_state) rank.states.Zero(span.state_slot);
     }
     const kernels::Workspace::Scope scope(rank.workspace);
-    const parallel::StepLayout layout =
-        parallel::MakeStepLayout(plan.mode, batch, config_.strategy, rank.parallel);
+    parallel::StepLayout layout = parallel::MakeStepLayout(plan.mode, batch, config_.strategy, rank.parallel);
+    layout.attention_form = config_.form;
     const model::VocabularyShare share = rank.model->vocabulary();
     const int64_t hidden_size = rank.model->hidden_size();
     const MatrixF hidden(rank.workspace.Floats(rows * hidden_size), rows, hidden_size);

@@ -9,6 +9,7 @@
 #include "batch/batch_plan.h"
 #include "batch/step_mode.h"
 #include "parallel/cp/cp_strategy.h"
+#include "parallel/step_layout.h"
 
 namespace perigee::testing {
 
@@ -23,6 +24,7 @@ class ModelHarness {
     int ep = 1;
     batch::StepMode prefill_mode = batch::StepMode::kTp;
     parallel::CpStrategy strategy = parallel::Zigzag;
+    parallel::AttentionForm form = parallel::AttentionForm::kMaterialised;
   };
 
   // Fails the test when the folder does not load. Up to `max_seqs` sequences of up to `max_tokens` tokens at

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -91,6 +92,49 @@ std::vector<SequenceBlocks> BySequence(std::span<const MlaSegment> segments) {
   return sequences;
 }
 
+// Partial results held at a time in decode: rows beyond that wait, so that the scratch is bounded.
+constexpr int64_t kMaxSplits = 512;
+
+// One query row and the keys that it sees.
+struct DecodeRow {
+  const MlaSegment* segment;
+  int64_t row;
+  int64_t visible;
+};
+
+// Attention of some rows over the latents: absorbed queries [rows, heads * record] in, contexts
+// [rows, heads * rank] out.
+void ReadLatents(const KernelContext& context, const MlaDims& dims, std::span<const DecodeRow> rows,
+                 const PagedKvView& cache, ConstMatrixF absorbed, MatrixF merged) {
+  const Workspace::Scope scope(*context.workspace);
+  std::vector<size_t> first_split;
+  std::vector<std::pair<size_t, int64_t>> splits;  // place in rows, split
+  for (size_t i = 0; i < rows.size(); ++i) {
+    first_split.push_back(splits.size());
+    for (int64_t s = 0; s < CeilDiv(rows[i].visible, kMlaSplit); ++s) splits.emplace_back(i, s);
+  }
+  first_split.push_back(splits.size());
+  std::vector<MlaPartial> partials(splits.size());
+  for (MlaPartial& p : partials) {
+    p = {context.workspace->Floats(dims.num_heads), context.workspace->Floats(dims.num_heads),
+         context.workspace->Floats(dims.num_heads * dims.rank)};
+  }
+  ForTasks(context, static_cast<int64_t>(splits.size()), MlaDecodeScratchFloats(dims),
+           [&](int64_t t, float* scratch) {
+             const auto& [place, split] = splits[static_cast<size_t>(t)];
+             const DecodeRow& x = rows[place];
+             MlaDecodeSplit(dims, absorbed.Row(x.row), *x.segment, cache, x.visible, split,
+                            partials[static_cast<size_t>(t)], scratch);
+           });
+  const std::span<const MlaPartial> all(partials);
+  context.pool->ParallelRanges(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      MlaMerge(dims, all.subspan(first_split[i], first_split[i + 1] - first_split[i]),
+               merged.Row(rows[i].row));
+    }
+  });
+}
+
 }  // namespace
 
 MlaWeights MlaWeights::Pack(const MlaDims& dims, const StoredMatrix& kv_b) {
@@ -164,46 +208,23 @@ void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeigh
                   absorbed.Row(r) + h * dims.record() + dims.rank);
     }
   }
-  struct RowSplit {
-    const MlaSegment* segment;
-    int64_t row;
-    int64_t visible;
-    int64_t split;
+  const MatrixF merged(context.workspace->Floats(q.rows * heads * dims.rank), q.rows, heads * dims.rank);
+  std::fill_n(merged.data, q.rows * merged.cols, 0.0f);
+  std::vector<DecodeRow> rows;
+  int64_t splits = 0;
+  const auto run = [&] {
+    ReadLatents(context, dims, rows, cache, absorbed, merged);
+    rows.clear();
+    splits = 0;
   };
-  std::vector<RowSplit> splits;
-  std::vector<size_t> first_split;  // of every query row that some segment holds
-  std::vector<int64_t> row_of;
   for (const MlaSegment& s : segments) {
     for (int64_t r = 0; r < s.q_len; ++r) {
-      const int64_t visible = s.kv_len - s.q_len + r + 1;
-      first_split.push_back(splits.size());
-      row_of.push_back(s.q_begin + r);
-      for (int64_t i = 0; i < CeilDiv(visible, kMlaSplit); ++i)
-        splits.push_back({&s, s.q_begin + r, visible, i});
+      rows.push_back({&s, s.q_begin + r, s.kv_len - s.q_len + r + 1});
+      splits += CeilDiv(rows.back().visible, kMlaSplit);
+      if (splits >= kMaxSplits) run();
     }
   }
-  first_split.push_back(splits.size());
-  std::vector<MlaPartial> partials(splits.size());
-  for (MlaPartial& p : partials) {
-    p = {context.workspace->Floats(heads), context.workspace->Floats(heads),
-         context.workspace->Floats(heads * dims.rank)};
-  }
-  ForTasks(context, static_cast<int64_t>(splits.size()), MlaDecodeScratchFloats(dims),
-           [&](int64_t t, float* scratch) {
-             const RowSplit& x = splits[static_cast<size_t>(t)];
-             MlaDecodeSplit(dims, absorbed.Row(x.row), *x.segment, cache, x.visible, x.split,
-                            partials[static_cast<size_t>(t)], scratch);
-           });
-  MatrixF merged(context.workspace->Floats(q.rows * heads * dims.rank), q.rows, heads * dims.rank);
-  std::fill_n(merged.data, q.rows * merged.cols, 0.0f);
-  context.pool->ParallelRanges(static_cast<int64_t>(row_of.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      MlaMerge(
-          dims,
-          std::span<const MlaPartial>(partials).subspan(first_split[i], first_split[i + 1] - first_split[i]),
-          merged.Row(row_of[i]));
-    }
-  });
+  run();
   for (int64_t h = 0; h < heads; ++h) {
     Gemm(context, merged.Cols(h * dims.rank, dims.rank), weights.absorb_o[static_cast<size_t>(h)],
          out.Cols(h * dims.value, dims.value));

@@ -128,7 +128,7 @@ void ReadSizes(ConfigReader& in, KimiLinearConfig& c) {
   in.RequireAbsentOr("linear_num_value_heads", {{c.kda_num_heads}}, "as many value heads as key heads");
   in.RequireAbsentOr("linear_value_head_dim", {{c.kda_head_dim}}, "values are as wide as keys");
   c.short_conv_kernel_size =
-      in.Int({"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim"}, 1, kMaxConv);
+      in.Int({"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim"}, 2, kMaxConv);
 
   c.num_attention_heads = in.Int({"num_attention_heads"}, 1, kMaxHeads);
   c.kv_lora_rank = in.Int({"kv_lora_rank"}, 1, kMaxLatent);

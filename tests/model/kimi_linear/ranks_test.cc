@@ -140,6 +140,36 @@ TEST(RanksTest, EightHeadsGiveTheSameBitsOnUpToEightRanks) {
   ExpectSameBits(std::string(PERIGEE_TEST_DATA) + "/random/eight_heads", Cases(8));
 }
 
+// Where sums cannot keep their parts, or prompts read latents, results are close to one rank's and not more.
+TEST(RanksTest, OtherRankCountsAndFormsComeClose) {
+  using parallel::AttentionForm;
+  const std::string random = std::string(PERIGEE_TEST_DATA) + "/random/";
+  const std::vector<std::pair<std::string, Ranks>> cases = {
+      {random + "six_heads", {.tp = 3}},
+      {random + "six_heads",
+       {.tp = 3, .attn_cp = 3, .prefill_mode = StepMode::kHead, .form = AttentionForm::kByCost}},
+      {random + "six_heads", {.tp = 6, .attn_cp = 3, .prefill_mode = StepMode::kReplicated}},
+      {random + "six_heads", {.tp = 1, .form = AttentionForm::kAbsorbed}},
+      {random + "eight_heads", {.tp = 4, .ep = 2}},
+      {random + "eight_heads",
+       {.tp = 4, .attn_cp = 2, .ep = 2, .prefill_mode = StepMode::kHead, .form = AttentionForm::kAbsorbed}}};
+  for (const auto& [folder, ranks] : cases) {
+    ModelHarness one(folder, 2);
+    const std::vector<Sequence> batch = Batch(one.vocab_size());
+    const auto expected = one.Run(batch);
+    const auto spread = ModelHarness(folder, 1, ranks).Run(batch);
+    double worst = 0;
+    for (size_t s = 0; s < expected.size(); ++s) {
+      ASSERT_EQ(spread[s].size(), expected[s].size());
+      for (size_t i = 0; i < expected[s].size(); ++i) {
+        worst = std::max(worst, std::abs(double{expected[s][i]} - spread[s][i]));
+      }
+    }
+    EXPECT_LE(worst, 5e-4) << folder << " " << NameOf(ranks);
+    EXPECT_GT(worst, 0) << folder << " " << NameOf(ranks);
+  }
+}
+
 // One prompt of 16,384 tokens in chunks of 8192: many key pieces, prefixes, and a zigzag over 4 ranks.
 TEST(RanksTest, ALongPromptGivesTheSameBits) {
   const std::string folder = std::string(PERIGEE_MODELS) + "/tiny-kimi-linear";

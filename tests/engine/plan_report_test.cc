@@ -182,6 +182,9 @@ TEST(PlanReport, AbsorbedFormReadsLatents) {
   request.parallel.cp_attn_form = "absorbed";
   const RankFlops absorbed = Made(request).flops[0];
   EXPECT_EQ(absorbed.attention, 69632.0 * (6 * absorbed.pairs + 2048));
+  // Each row passes kv_b_proj itself, as if its own key and value had been expanded, but for the last layer,
+  // where one row does instead of all keys.
+  EXPECT_EQ(Made(Shape48B(2048)).flops[0].gemms - absorbed.gemms, 2.0 * 2047 * 8192 * 512);
   request.parallel.cp_attn_form = "auto";
   EXPECT_EQ(Made(request).choice.attention_form, "by_cost");
   // 512 * 256 / (1024 - 256) = 170.7 rows are where expanding begins to pay.
@@ -189,6 +192,20 @@ TEST(PlanReport, AbsorbedFormReadsLatents) {
   EXPECT_EQ(Made(request).flops[0].attention, 69632.0 * (6 * 170 * 171 / 2 + 170));
   request.prompt = 171;
   EXPECT_EQ(Made(request).flops[0].attention, 20480.0 * (6 * 171 * 172 / 2 + 171));
+}
+
+// With split rows the form is chosen by the rows of one rank.
+TEST(PlanReport, FormByCostCountsTheRowsOfARank) {
+  PlanRequest request = Ranks(4, 4, 684);
+  request.parallel.deterministic = false;
+  const auto scores = [&] {
+    double sum = 0;
+    for (const RankFlops& f : Made(request).flops) sum += f.attention;
+    return sum;
+  };
+  EXPECT_EQ(scores(), 20480.0 * (6 * 684 * 685 / 2 + 684));
+  request.prompt = 683;
+  EXPECT_EQ(scores(), 69632.0 * (6 * 683 * 684 / 2 + 683));
 }
 
 TEST(PlanReport, WeightsOfOneRankAreTheCheckpointRepacked) {

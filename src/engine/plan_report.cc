@@ -20,10 +20,11 @@ StatusOr<KimiLinearConfig> ReadConfig(const PlanRequest& request) {
 }
 
 Status CheckRequest(const PlanRequest& request, const KimiLinearConfig& c) {
-  PERIGEE_RETURN_IF_ERROR(CheckModelCut(request.parallel, {.vocab_size = c.vocab_size,
-                                                           .kda_heads = c.kda_num_heads,
-                                                           .mla_heads = c.num_attention_heads,
-                                                           .experts = c.num_experts}));
+  PERIGEE_RETURN_IF_ERROR(
+      CheckModelCut(request.parallel, {.vocab_size = c.vocab_size,
+                                       .kda_heads = c.NumKdaLayers() > 0 ? c.kda_num_heads : 0,
+                                       .mla_heads = c.NumMlaLayers() > 0 ? c.num_attention_heads : 0,
+                                       .experts = c.NumMoeLayers() > 0 ? c.num_experts : 0}));
   if (request.prompt < 1 || request.prompt > c.model_max_length) {
     return UsageError(StrCat("--prompt ", request.prompt, ": accepted: 1 to ", c.model_max_length,
                              ", the model's own maximum"));

@@ -89,6 +89,7 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;  // computed so far
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
+  bool failed = false;  // the ranks lost each other: nothing will be computed any more
 };
 
 // Thread-safe. Destruction cancels what is left and waits for the loop to end.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <string>
 #include <string_view>
@@ -33,14 +34,19 @@ Status CheckFlag(std::string_view flag, int64_t value, int64_t max) {
 }
 
 Status CheckPoolsFit(const EngineConfig& config, const ModelLimits& model, const Machine& machine) {
-  const uint64_t latents = static_cast<uint64_t>(config.max_total_tokens) * model.bytes_per_token;
-  const uint64_t states = static_cast<uint64_t>(config.max_running_requests) * model.bytes_per_sequence;
+  constexpr uint64_t kTooMuch = std::numeric_limits<uint64_t>::max();
+  const uint64_t latents =
+      CheckedMul(static_cast<uint64_t>(config.max_total_tokens), model.bytes_per_token).value_or(kTooMuch);
+  const uint64_t states =
+      CheckedMul(static_cast<uint64_t>(config.max_running_requests), model.bytes_per_sequence)
+          .value_or(kTooMuch);
   if (latents <= machine.available_bytes && states <= machine.available_bytes - latents) return Status::Ok();
-  return ResourceExhausted(
-      StrCat("the latent pool of ", config.max_total_tokens, " tokens takes ", HumanBytes(latents),
-             " and the states of ", config.max_running_requests, " requests take ", HumanBytes(states),
-             ", but ", HumanBytes(machine.available_bytes),
-             " are available: lower --max-total-tokens, --context-length or --max-running-requests"));
+  return ResourceExhausted(StrCat("the latent pool of ", config.max_total_tokens, " tokens takes ",
+                                  HumanBytes(latents), " and the states of ", config.max_running_requests,
+                                  " requests take ", HumanBytes(states), ", but ",
+                                  HumanBytes(machine.available_bytes),
+                                  " are available beside the weights: lower --max-total-tokens, "
+                                  "--context-length or --max-running-requests"));
 }
 
 uint64_t ReadAvailableBytes() {
@@ -89,12 +95,18 @@ int64_t DefaultChunk(int32_t attn_cp) {
   return attn_cp == 1 ? kDefaultChunk : kDefaultCpChunk * attn_cp;
 }
 
-StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& machine) {
+StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& whole) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
   if (config.context_length > model.max_context) {
     return UsageError(StrCat("--context-length ", config.context_length, ": the model's own maximum is ",
                              model.max_context));
   }
+  if (model.weight_bytes >= whole.available_bytes) {
+    return ResourceExhausted(StrCat("the weights take ", HumanBytes(model.weight_bytes), ", but ",
+                                    HumanBytes(whole.available_bytes), " of memory are available"));
+  }
+  Machine machine = whole;
+  machine.available_bytes -= model.weight_bytes;
   if (config.max_running_requests == 0) config.max_running_requests = kDefaultRunningRequests;
   if (config.chunked_prefill_size == 0) {
     config.chunked_prefill_size = DefaultChunk(config.parallel.attn_cp);

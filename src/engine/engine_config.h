@@ -32,6 +32,7 @@ struct EngineConfig {
 // What the values cost, known once the model is.
 struct ModelLimits {
   int64_t max_context = 0;
+  uint64_t weight_bytes = 0;        // as stored: about what the repacked weights of all ranks take
   uint64_t bytes_per_token = 0;     // latent records, on all ranks of the process together
   uint64_t bytes_per_sequence = 0;  // recurrent states and conv tails, on all ranks together
 };
@@ -56,7 +57,7 @@ int64_t DefaultChunk(int32_t attn_cp);
 // what half of the available memory holds beside the states, but at most what max_running_requests whole
 // contexts need and at least one context; always a multiple of the block. kResourceExhausted when the pools
 // exceed the memory. Pure.
-StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& machine);
+StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& whole);
 
 // Loads the model and starts the loop. Errors name file, tensor or flag.
 StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config);

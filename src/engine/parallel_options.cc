@@ -51,6 +51,20 @@ std::string WhyNotDeterministic(const ParallelOptions& o) {
   return "";
 }
 
+// Flags that were given and change nothing.
+void AddNotices(const ParallelOptions& o, std::vector<std::string>& notices) {
+  std::vector<std::string> idle;
+  if (o.attn_cp == 1) {
+    if (o.enable_prefill_cp) idle.push_back("--enable-prefill-cp");
+    if (!o.cp_strategy.empty()) idle.push_back("--cp-strategy");
+    if (!o.cp_layout.empty()) idle.push_back("--cp-layout");
+    if (!o.cp_kda_mode.empty()) idle.push_back("--cp-kda-mode");
+    if (!idle.empty()) notices.push_back(StrCat("no effect with --attn-cp-size 1: ", StrJoin(idle, ", ")));
+  } else if (o.cp_layout == "replicated" && !o.cp_kda_mode.empty() && o.cp_kda_mode != "auto") {
+    notices.push_back(StrCat("--cp-kda-mode ", o.cp_kda_mode, " has no effect with --cp-layout replicated"));
+  }
+}
+
 Status ResolveDeterminism(const ParallelOptions& o, ParallelPlan& plan) {
   const std::string why_not = WhyNotDeterministic(o);
   plan.deterministic = o.deterministic.value_or(why_not.empty());
@@ -88,9 +102,7 @@ StatusOr<ParallelPlan> ResolveParallel(const ParallelOptions& o) {
     if (!strategy.ok()) return UsageError(StrCat("--cp-strategy: ", strategy.status().message()));
     plan.policy.strategy = *strategy;
   }
-  if (o.enable_prefill_cp && o.attn_cp == 1) {
-    plan.notices.push_back("--enable-prefill-cp has no effect with --attn-cp-size 1");
-  }
+  AddNotices(o, plan.notices);
   plan.prefill_mode = PrefillMode(o);
   PERIGEE_RETURN_IF_ERROR(ResolveDeterminism(o, plan));
   return plan;
@@ -109,7 +121,8 @@ Status CheckModelCut(const ParallelOptions& o, const model::ModelSizes& sizes) {
                              " experts; accepted: a divisor of ", sizes.experts));
   }
   if (sizes.vocab_size < o.tp) {
-    return UsageError(StrCat("--tp ", o.tp, ": the vocabulary has only ", sizes.vocab_size, " rows"));
+    return UsageError(StrCat("--tp ", o.tp, ": the vocabulary has only ", sizes.vocab_size,
+                             " rows; accepted: a number that divides the heads and is at most that"));
   }
   return Status::Ok();
 }

@@ -21,7 +21,7 @@ namespace {
 
 // Costs of all ranks of the process together.
 ModelLimits LimitsOf(const model::ModelFiles& files, const ParallelOptions& o) {
-  ModelLimits limits{.max_context = files.max_context()};
+  ModelLimits limits{.max_context = files.max_context(), .weight_bytes = files.weight_bytes()};
   for (int rank = 0; rank < o.tp; ++rank) {
     const model::CacheShape shape = files.cache_shape(ShardOfRank(o, rank));
     const cache::CacheCosts costs = cache::ComputeCacheCosts(

@@ -130,12 +130,14 @@ void StepLoop::GiveUp(const Status& reason) {
     health_ = reason;
   }
   scheduler_.Abandon();
-  for (const RequestId id : deliveries_.OpenIds()) {
+  const std::vector<RequestId> open = deliveries_.OpenIds();
+  for (const RequestId id : open) {
     scheduler_.Cancel(id);
     sampler_.Remove(id);
-    deliveries_.End(id, FinishReason::kError, reason);
   }
+  // Before the deliveries: who got a final one finds its memory free.
   PublishStats();
+  for (const RequestId id : open) deliveries_.End(id, FinishReason::kError, reason);
 }
 
 Status StepLoop::health() const {
@@ -156,7 +158,8 @@ void StepLoop::PublishStats() {
                 .steps = s.steps,
                 .prompt_tokens = s.prompt_tokens,
                 .generated_tokens = s.generated_tokens,
-                .preemptions = s.preemptions};
+                .preemptions = s.preemptions,
+                .failed = !health_.ok()};
   published_applied_ = applied_;
 }
 

@@ -25,10 +25,11 @@ class KimiLinearFiles final : public ModelFiles {
 
   ModelSizes sizes() const override {
     return {.vocab_size = config_.vocab_size,
-            .kda_heads = config_.kda_num_heads,
-            .mla_heads = config_.num_attention_heads,
-            .experts = config_.num_experts};
+            .kda_heads = config_.NumKdaLayers() > 0 ? config_.kda_num_heads : 0,
+            .mla_heads = config_.NumMlaLayers() > 0 ? config_.num_attention_heads : 0,
+            .experts = config_.NumMoeLayers() > 0 ? config_.num_experts : 0};
   }
+  uint64_t weight_bytes() const override { return checkpoint_->TotalBytes(); }
   int64_t max_context() const override { return config_.model_max_length; }
   const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
   CacheShape cache_shape(const layers::Shard& shard) const override {

@@ -12,7 +12,7 @@
 
 namespace perigee::model {
 
-// What can be cut over ranks.
+// What can be cut over ranks; 0 where no layer has it.
 struct ModelSizes {
   int64_t vocab_size = 0;
   int64_t kda_heads = 0;
@@ -27,6 +27,8 @@ class ModelFiles {
   virtual ~ModelFiles() = default;
 
   virtual ModelSizes sizes() const = 0;
+  // Of all tensors, as stored.
+  virtual uint64_t weight_bytes() const = 0;
   // Longest sequence that the checkpoint declares.
   virtual int64_t max_context() const = 0;
   // Union of generation_config.json and config.json, ascending.

@@ -1,7 +1,6 @@
 #include "parallel/layer_communicator.h"
 
 #include <algorithm>
-
 #include <vector>
 
 #include "base/check.h"

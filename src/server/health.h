@@ -9,7 +9,8 @@
 namespace perigee::server {
 
 // Tells a busy engine from a stuck one by its step counter: idle or advancing is healthy, busy without a step
-// for longer than the limit is not. Fed with samples, so that rare probes of /health see the truth.
+// for longer than the limit is not, nor one whose ranks failed. Fed with samples, so that rare probes of
+// /health see the truth.
 class HealthMonitor {
  public:
   using Clock = std::chrono::steady_clock;
@@ -24,6 +25,7 @@ class HealthMonitor {
   mutable std::mutex mutex_;
   uint64_t steps_ = 0;
   bool busy_ = false;
+  bool failed_ = false;
   Clock::time_point last_progress_{};  // last sample that was idle or had new steps
 };
 

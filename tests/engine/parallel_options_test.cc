@@ -130,8 +130,9 @@ TEST(ParallelOptions, PrefillCpOfOneCpRankIsAcceptedWithANotice) {
   options.attn_cp = 1;
   const ParallelPlan plan = Resolved(options);
   EXPECT_EQ(plan.prefill_mode, StepMode::kTp);
-  EXPECT_EQ(plan.notices,
-            (std::vector<std::string>{"--enable-prefill-cp has no effect with --attn-cp-size 1"}));
+  EXPECT_EQ(
+      plan.notices,
+      (std::vector<std::string>{"no effect with --attn-cp-size 1: --enable-prefill-cp, --cp-strategy"}));
 }
 
 TEST(ParallelOptions, RankCountsThatDoNotShareThePartsOfSums) {
@@ -213,7 +214,10 @@ TEST(CheckModelCut, NamesWhatDoesNotDivide) {
                    "--ep-size 8 does not divide the model's 20 experts; accepted: a divisor of 20");
   sizes = Sizes48B();
   sizes.vocab_size = 5;
-  ExpectUsageError(CheckModelCut(options, sizes), "--tp 8: the vocabulary has only 5 rows");
+  ExpectUsageError(
+      CheckModelCut(options, sizes),
+      "--tp 8: the vocabulary has only 5 rows; accepted: a number that divides the heads and is at most "
+      "that");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "server/http_session.h"
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -12,7 +14,10 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"

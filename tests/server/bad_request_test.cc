@@ -147,6 +147,8 @@ TEST_F(BadRequestApi, BodiesThatAreNotTheJsonWeWant) {
       EXPECT_EQ(Json::parse(reply.body)["error"]["type"], "invalid_request_error");
     }
   }
+  Json error = Json::parse(test::Post(port(), "/generate", "{\"text\":\"\xff\"}").body)["error"];
+  EXPECT_EQ(error["message"], "the request body is not valid UTF-8");
   ExpectHealthy();
 }
 

@@ -172,7 +172,7 @@ TEST_F(HttpServerTest, BodiesOverTheLimitAre413) {
   {
     // The whole body is sent before the answer is read, as most clients do.
     HttpConnection c(port());
-    c.Send(test::PostText("/echo", std::string(20 << 20, 'x')));
+    EXPECT_TRUE(c.Send(test::PostText("/echo", std::string(20 << 20, 'x'))));
     HttpReply reply = c.Read();
     EXPECT_EQ(reply.status, 413);
     EXPECT_NE(reply.body.find("1000 bytes"), std::string::npos);

@@ -170,6 +170,32 @@ TEST(RanksTest, OtherRankCountsAndFormsComeClose) {
   }
 }
 
+// Every length from 1 to 200, eight prompts a step, in pieces of 64.
+TEST(RanksTest, EveryLengthGivesTheSameBits) {
+  const std::string folder = std::string(PERIGEE_TEST_DATA) + "/random/eight_heads";
+  ModelHarness one(folder, 2);
+  std::vector<std::vector<Sequence>> batches;
+  std::vector<std::vector<std::vector<float>>> expected;
+  for (int64_t first = 1; first <= 200; first += 8) {
+    std::vector<Sequence> batch(8);
+    for (int64_t s = 0; s < 8; ++s) {
+      for (int64_t i = 0; i < first + s; ++i) {
+        batch[static_cast<size_t>(s)].ids.push_back(
+            static_cast<int32_t>((i * i + 7 * i + first) % one.vocab_size()));
+      }
+      batch[static_cast<size_t>(s)].piece = 64;
+    }
+    expected.push_back(one.Run(batch));
+    batches.push_back(std::move(batch));
+  }
+  for (const Case& c : Cases(8)) {
+    ModelHarness harness(folder, 1, c.ranks);
+    for (size_t b = 0; b < batches.size(); ++b) {
+      EXPECT_TRUE(harness.Run(batches[b]) == expected[b]) << c.name << ", lengths from " << 8 * b + 1;
+    }
+  }
+}
+
 // One prompt of 16,384 tokens in chunks of 8192: many key pieces, prefixes, and a zigzag over 4 ranks.
 TEST(RanksTest, ALongPromptGivesTheSameBits) {
   const std::string folder = std::string(PERIGEE_MODELS) + "/tiny-kimi-linear";

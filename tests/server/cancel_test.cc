@@ -66,21 +66,22 @@ TEST_F(CancelApi, TheNextRequestIsUnaffected) {
 
 TEST_F(CancelApi, QueuedRequestsOfGoneClientsAreNotExecuted) {
   Restart({.intake_threads = 1});
-  // Keeps the one intake thread busy for a while.
-  test::HttpConnection first(port());
-  std::string text;
-  for (int i = 0; i < 400000; ++i) text += "word" + std::to_string(i) + " ";
-  first.Send(test::PostText("/v1/completions", Json{{"prompt", text}, {"max_tokens", 1}}.dump()));
-  {
-    std::vector<std::unique_ptr<test::HttpConnection>> gone;
-    for (int i = 0; i < 9; ++i) {
-      gone.push_back(std::make_unique<test::HttpConnection>(port()));
-      gone.back()->Send(test::PostText("/v1/completions", R"({"prompt":"gone"})"));
-    }
+  engine_->HoldSubmissions(true);
+  test::HttpConnection busy(port());
+  busy.Send(test::PostText("/v1/completions", R"({"prompt":"busy"})"));
+  ASSERT_TRUE(engine_->WaitHeld());  // the one intake thread is in there
+  for (int i = 0; i < 9; ++i) {
+    test::HttpConnection gone(port());
+    gone.Send(test::PostText("/v1/completions", R"({"prompt":"gone"})"));
+    gone.ShutdownSend();
+    EXPECT_TRUE(gone.WaitClosed());  // the server has noticed
   }
+  engine_->HoldSubmissions(false);
+  EXPECT_EQ(busy.Read().status, 200);
   EXPECT_EQ(PostOk("/v1/completions", {{"prompt", "alive"}})["choices"][0]["text"], "All is well.");
-  EXPECT_EQ(first.Read().status, 400);  // over the context
-  for (const engine::Request& request : engine_->requests()) EXPECT_EQ(request.prompt, Ids("alive"));
+  ASSERT_EQ(engine_->requests().size(), 2u);
+  EXPECT_EQ(engine_->requests()[0].prompt, Ids("busy"));
+  EXPECT_EQ(engine_->requests()[1].prompt, Ids("alive"));
 }
 
 TEST_F(CancelApi, TheEnginesOwnCancellationIsAnError) {

@@ -16,6 +16,7 @@ FakeEngine::~FakeEngine() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
+    holding_ = false;
     for (auto& [id, run] : runs_) run.cancelled = true;
   }
   changed_.notify_all();
@@ -24,6 +25,12 @@ FakeEngine::~FakeEngine() {
 
 StatusOr<engine::RequestId> FakeEngine::Submit(engine::Request request, engine::OutputCallback callback) {
   std::unique_lock lock(mutex_);
+  if (holding_) {
+    ++held_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !holding_; });
+    --held_;
+  }
   if (!refusal_.ok()) return refusal_;
   for (engine::TokenId id : request.prompt) {
     if (id < 0 || id >= info_.vocab_size)
@@ -61,6 +68,19 @@ void FakeEngine::set_step_time(std::chrono::microseconds t) {
 void FakeEngine::set_refusal(Status refusal) {
   std::lock_guard lock(mutex_);
   refusal_ = std::move(refusal);
+}
+
+void FakeEngine::HoldSubmissions(bool hold) {
+  {
+    std::lock_guard lock(mutex_);
+    holding_ = hold;
+  }
+  changed_.notify_all();
+}
+
+bool FakeEngine::WaitHeld(std::chrono::milliseconds limit) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return held_ > 0; });
 }
 
 std::vector<engine::Request> FakeEngine::requests() const {

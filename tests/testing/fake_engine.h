@@ -44,6 +44,10 @@ class FakeEngine : public engine::Engine {
   void set_step_time(std::chrono::microseconds t);
   // Refuses every further request.
   void set_refusal(Status refusal);
+  // While held, Submit does not return: its caller is kept busy.
+  void HoldSubmissions(bool hold);
+  // Waits until a Submit is held; false after `limit`.
+  bool WaitHeld(std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
 
   std::vector<engine::Request> requests() const;
   engine::Request last_request() const;
@@ -75,6 +79,8 @@ class FakeEngine : public engine::Engine {
   std::chrono::microseconds step_time_{0};
   uint64_t steps_ = 0;
   int64_t cancelled_ = 0;
+  bool holding_ = false;
+  int held_ = 0;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -127,13 +127,8 @@ Status CheckModelCut(const ParallelOptions& o, const model::ModelSizes& sizes) {
   return Status::Ok();
 }
 
-layers::Shard ShardOfRank(const ParallelOptions& o, int rank) {
-  const comm::GridPosition p{.tp = o.tp, .attn_cp = o.attn_cp, .ep = o.ep, .rank = rank};
-  return {.total = p.tp,
-          .share = p.share(),
-          .first_held = static_cast<int64_t>(p.attn_tp_rank()) * p.attn_cp,
-          .num_held = p.attn_cp,
-          .expert_groups = p.ep};
+parallel::Shard ShardOfRank(const ParallelOptions& o, int rank) {
+  return parallel::ShardOf({.tp = o.tp, .attn_cp = o.attn_cp, .ep = o.ep, .rank = rank});
 }
 
 }  // namespace perigee::engine

@@ -39,6 +39,6 @@ StatusOr<ParallelPlan> ResolveParallel(const ParallelOptions& options);
 Status CheckModelCut(const ParallelOptions& options, const model::ModelSizes& sizes);
 
 // The part of the weights that a rank holds. options: as resolved above.
-layers::Shard ShardOfRank(const ParallelOptions& options, int rank);
+parallel::Shard ShardOfRank(const ParallelOptions& options, int rank);
 
 }  // namespace perigee::engine

@@ -15,11 +15,11 @@
 namespace perigee::engine {
 namespace {
 
-using layers::Range;
-using layers::Shard;
 using model::KimiLinearConfig;
 using parallel::AttentionForm;
+using parallel::Range;
 using parallel::Segment;
+using parallel::Shard;
 
 constexpr uint64_t kHalfBytes = 2;
 constexpr uint64_t kFloatBytes = 4;

@@ -13,24 +13,12 @@ cache::RecurrentStatePool MakeStatePool(const model::CacheShape& shape, int64_t 
   return {shape.state_layers, num_slots, shape.recurrent_floats, shape.conv_floats};
 }
 
-parallel::ParallelContext ContextOf(const comm::ProcessGrid& grid) {
-  const comm::GridPosition& p = grid.position;
-  return {.tp = p.tp,
-          .attn_cp = p.attn_cp,
-          .rank = p.rank,
-          .cp_rank = p.cp_rank(),
-          .share = p.share(),
-          .tp_group = grid.tp.get(),
-          .cp_group = grid.cp.get(),
-          .attn_tp_group = grid.attn_tp.get()};
-}
-
 }  // namespace
 
 Worker::Worker(std::unique_ptr<model::CausalLm> model, const WorkerConfig& config, comm::ProcessGrid grid)
     : model_(std::move(model)),
       grid_(std::move(grid)),
-      parallel_(ContextOf(grid_)),
+      parallel_(parallel::ContextOf(grid_)),
       kv_(MakeKvCache(model_->cache_shape(), config.num_blocks)),
       states_(MakeStatePool(model_->cache_shape(), config.num_slots)),
       pool_(config.threads),

@@ -6,8 +6,8 @@
 
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/rows.h"
-#include "layers/shard.h"
 #include "layers/weight_scope.h"
+#include "parallel/shard.h"
 #include "tensor/matrix.h"
 
 namespace perigee::layers {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "kernels/moe/moe.h"
-#include "layers/shard.h"
 #include "layers/weight_scope.h"
+#include "parallel/shard.h"
 #include "tensor/matrix.h"
 
 namespace perigee::layers {

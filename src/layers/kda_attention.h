@@ -5,8 +5,8 @@
 
 #include "kernels/gemm/gemm.h"
 #include "layers/attention.h"
-#include "layers/shard.h"
 #include "layers/weight_scope.h"
+#include "parallel/shard.h"
 
 namespace perigee::layers {
 

@@ -8,10 +8,13 @@
 #include <vector>
 
 #include "kernels/gemm/gemm.h"
-#include "layers/shard.h"
+#include "parallel/shard.h"
 #include "tensor/safetensors.h"
 
 namespace perigee::layers {
+
+using parallel::Range;
+using parallel::Shard;
 
 // Counts the bytes of weights that have been read, for a progress display.
 struct LoadProgress {

@@ -32,10 +32,10 @@ class KimiLinearFiles final : public ModelFiles {
   uint64_t weight_bytes() const override { return checkpoint_->TotalBytes(); }
   int64_t max_context() const override { return config_.model_max_length; }
   const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
-  CacheShape cache_shape(const layers::Shard& shard) const override {
+  CacheShape cache_shape(const parallel::Shard& shard) const override {
     return KimiLinearCacheShape(config_, shard);
   }
-  std::unique_ptr<CausalLm> Build(const layers::Shard& shard,
+  std::unique_ptr<CausalLm> Build(const parallel::Shard& shard,
                                   const std::function<void(uint64_t, uint64_t)>& progress) const override {
     return std::make_unique<KimiLinearModel>(config_, checkpoint_, shard, progress);
   }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "layers/shard.h"
 #include "model/causal_lm.h"
+#include "parallel/shard.h"
 
 namespace perigee::model {
 
@@ -35,10 +35,10 @@ class ModelFiles {
   virtual const std::vector<int32_t>& stop_ids() const = 0;
 
   // What one rank's pools hold.
-  virtual CacheShape cache_shape(const layers::Shard& shard) const = 0;
+  virtual CacheShape cache_shape(const parallel::Shard& shard) const = 0;
 
   // The model of one rank. progress is called with (bytes done, bytes in all); may be empty.
-  virtual std::unique_ptr<CausalLm> Build(const layers::Shard& shard,
+  virtual std::unique_ptr<CausalLm> Build(const parallel::Shard& shard,
                                           const std::function<void(uint64_t, uint64_t)>& progress) const = 0;
 };
 

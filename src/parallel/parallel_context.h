@@ -2,7 +2,8 @@
 
 namespace perigee::comm {
 class Communicator;
-}
+struct ProcessGrid;
+}  // namespace perigee::comm
 
 namespace perigee::parallel {
 
@@ -17,5 +18,8 @@ struct ParallelContext {
   comm::Communicator* cp_group = nullptr;       // in cp_rank order
   comm::Communicator* attn_tp_group = nullptr;  // in attn_tp_rank order
 };
+
+// Of a rank's groups, which outlive the context.
+ParallelContext ContextOf(const comm::ProcessGrid& grid);
 
 }  // namespace perigee::parallel

@@ -22,15 +22,7 @@ class RankFixture {
     auto grid = comm::MakeProcessGrid(world, attn_cp, 1);
     EXPECT_TRUE(grid.ok()) << (grid.ok() ? "" : grid.status().message());
     grid_ = std::move(grid).value();
-    const comm::GridPosition& p = grid_.position;
-    parallel_ = {.tp = p.tp,
-                 .attn_cp = p.attn_cp,
-                 .rank = p.rank,
-                 .cp_rank = p.cp_rank(),
-                 .share = p.share(),
-                 .tp_group = grid_.tp.get(),
-                 .cp_group = grid_.cp.get(),
-                 .attn_tp_group = grid_.attn_tp.get()};
+    parallel_ = parallel::ContextOf(grid_);
   }
 
   const parallel::ParallelContext& parallel() const { return parallel_; }

@@ -36,18 +36,6 @@ struct ModelHarness::Rank {
 
 namespace {
 
-parallel::ParallelContext ContextOf(const comm::ProcessGrid& grid) {
-  const comm::GridPosition& p = grid.position;
-  return {.tp = p.tp,
-          .attn_cp = p.attn_cp,
-          .rank = p.rank,
-          .cp_rank = p.cp_rank(),
-          .share = p.share(),
-          .tp_group = grid.tp.get(),
-          .cp_group = grid.cp.get(),
-          .attn_tp_group = grid.attn_tp.get()};
-}
-
 // Runs body(rank) for every rank, each on a thread of its own.
 void OnRanks(size_t ranks, const std::function<void(size_t)>& body) {
   std::vector<std::thread> threads;
@@ -71,11 +59,7 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
   vocab_size_ = (*files)->sizes().vocab_size;
   for (int r = 0; r < ranks.tp; ++r) {
     const comm::GridPosition p{.tp = ranks.tp, .attn_cp = ranks.attn_cp, .ep = ranks.ep, .rank = r};
-    const layers::Shard shard{.total = p.tp,
-                              .share = p.share(),
-                              .first_held = static_cast<int64_t>(p.attn_tp_rank()) * p.attn_cp,
-                              .num_held = p.attn_cp,
-                              .expert_groups = p.ep};
+    const parallel::Shard shard = parallel::ShardOf(p);
     ranks_.push_back(
         std::make_unique<Rank>((*files)->Build(shard, {}), threads, blocks_per_seq_ * max_seqs, max_seqs));
   }
@@ -86,7 +70,7 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
     auto grid = comm::MakeProcessGrid(*(*world)[r], ranks.attn_cp, ranks.ep);
     EXPECT_TRUE(grid.ok());
     ranks_[r]->grid = std::move(grid).value();
-    ranks_[r]->parallel = ContextOf(ranks_[r]->grid);
+    ranks_[r]->parallel = parallel::ContextOf(ranks_[r]->grid);
   });
 }
 

@@ -42,7 +42,7 @@ layers::MoeOptions MoeOf(const KimiLinearConfig& c) {
 }  // namespace
 
 KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
-                                 const layers::Shard& shard,
+                                 const parallel::Shard& shard,
                                  const std::function<void(uint64_t, uint64_t)>& progress,
                                  bool prune_last_layer)
     : config_(config),
@@ -83,11 +83,11 @@ KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr
 }
 
 VocabularyShare KimiLinearModel::vocabulary() const {
-  const layers::Range range = lm_head_->vocabulary();
+  const parallel::Range range = lm_head_->vocabulary();
   return {range.begin, range.end, shard_.PartBounds(config_.vocab_size)};
 }
 
-CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const layers::Shard& shard) {
+CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const parallel::Shard& shard) {
   const int64_t width = shard.Of(config.kda_num_heads).size() * config.kda_head_dim;
   return {.kv_layers = config.NumMlaLayers(),
           .kv_width = config.kv_lora_rank + config.qk_rope_head_dim,

@@ -6,16 +6,16 @@
 
 #include "layers/decoder_layer.h"
 #include "layers/embedding.h"
-#include "layers/shard.h"
 #include "model/causal_lm.h"
 #include "model/kimi_linear/config.h"
 #include "parallel/layout_plan.h"
+#include "parallel/shard.h"
 #include "tensor/safetensors.h"
 
 namespace perigee::model {
 
 // What the pools of a rank with this shard hold.
-CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const layers::Shard& shard);
+CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const parallel::Shard& shard);
 
 // KimiLinearForCausalLM on one rank: KDA and MLA layers over dense or expert feed-forward, untied head.
 class KimiLinearModel final : public CausalLm {
@@ -24,7 +24,7 @@ class KimiLinearModel final : public CausalLm {
   // mapped). prune_last_layer: rows whose results nobody wants end in the last layer once their states and
   // latents are written.
   KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
-                  const layers::Shard& shard, const std::function<void(uint64_t, uint64_t)>& progress,
+                  const parallel::Shard& shard, const std::function<void(uint64_t, uint64_t)>& progress,
                   bool prune_last_layer = true);
 
   int64_t vocab_size() const override { return config_.vocab_size; }
@@ -44,7 +44,7 @@ class KimiLinearModel final : public CausalLm {
 
   KimiLinearConfig config_;
   std::shared_ptr<const Checkpoint> checkpoint_;
-  layers::Shard shard_;
+  parallel::Shard shard_;
   bool prune_last_layer_;
   std::unique_ptr<layers::Embedding> embed_tokens_;
   std::vector<layers::DecoderLayer> layers_;

@@ -56,7 +56,7 @@ TEST(NamedShape, UnknownNamesListTheKnown) {
 
 // At tp 4 a rank has 8 of the KDA heads, and latents whole.
 TEST(KimiLinearCacheShape, RankOfFour) {
-  const layers::Shard shard{.total = 4, .share = 3, .first_held = 0, .num_held = 4};
+  const parallel::Shard shard{.total = 4, .share = 3, .first_held = 0, .num_held = 4};
   const CacheShape shape = KimiLinearCacheShape(Published(), shard);
   EXPECT_EQ(shape.state_layers, 20);
   EXPECT_EQ(shape.recurrent_floats, 8 * 128 * 128);

@@ -77,7 +77,7 @@ std::vector<double> Measure(batch::StepMode mode, bool all_wanted, bool prune) {
   test::RunRanks("thread", kRanks, [&](comm::Communicator& world) {
     const test::RankFixture rank(world, kRanks);
     const parallel::ParallelContext& p = rank.parallel();
-    const layers::Shard shard{.total = kRanks, .share = p.share, .first_held = 0, .num_held = kRanks};
+    const parallel::Shard shard{.total = kRanks, .share = p.share, .first_held = 0, .num_held = kRanks};
     const KimiLinearModel model(config, checkpoint, shard, {}, prune);
     const CacheShape shape = model.cache_shape();
     cache::PagedKvCache kv(shape.kv_layers, 1, shape.kv_width);

@@ -5,9 +5,10 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "comm/process_grid.h"
 #include "kernels/gemm/gemm.h"
 
-namespace perigee::layers {
+namespace perigee::parallel {
 
 // A run of heads, channels, columns, experts or vocabulary rows.
 struct Range {
@@ -50,4 +51,13 @@ struct Shard {
   std::vector<int64_t> PartBounds(int64_t size) const { return PartBounds(size, share, 1); }
 };
 
-}  // namespace perigee::layers
+// The part that a rank of the grid holds.
+inline Shard ShardOf(const comm::GridPosition& p) {
+  return {.total = p.tp,
+          .share = p.share(),
+          .first_held = static_cast<int64_t>(p.attn_tp_rank()) * p.attn_cp,
+          .num_held = p.attn_cp,
+          .expert_groups = p.ep};
+}
+
+}  // namespace perigee::parallel

@@ -1,4 +1,4 @@
-#include "layers/shard.h"
+#include "parallel/shard.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace perigee::layers {
+namespace perigee::parallel {
 namespace {
 
 using Bounds = std::vector<int64_t>;
@@ -89,4 +89,4 @@ TEST(Shard, SharesThatDoNotDividePartsAreOnePart) {
 }
 
 }  // namespace
-}  // namespace perigee::layers
+}  // namespace perigee::parallel

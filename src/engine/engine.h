@@ -78,18 +78,29 @@ struct ModelInfo {
   std::vector<TokenId> stop_ids;  // the model's own
 };
 
+// Counters only grow. Blocks: free + cached + held by running sequences = total. Cached ones are taken when
+// free ones run out.
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
   int64_t free_blocks = 0;
+  int64_t cached_blocks = 0;  // held by the prefix cache alone
   int64_t total_blocks = 0;
-  int64_t free_slots = 0;
+  int64_t free_slots = 0;  // states of running sequences
   int64_t total_slots = 0;
+  int64_t used_snapshots = 0;  // states that the prefix cache keeps, or is about to
+  int64_t total_snapshots = 0;
   uint64_t steps = 0;
   uint64_t prompt_tokens = 0;  // computed so far
+  uint64_t cached_tokens = 0;  // prompt tokens that were not computed anew
   uint64_t generated_tokens = 0;
+  uint64_t prefix_lookups = 0;  // prompts that began and could have found something in the prefix cache
+  uint64_t prefix_hits = 0;     // of these, those that did
+  uint64_t evicted_blocks = 0;
+  uint64_t evicted_snapshots = 0;
   uint64_t preemptions = 0;
-  bool failed = false;  // the ranks lost each other: nothing will be computed any more
+  uint64_t cancellations = 0;  // requests ended by Cancel, a client's going away included
+  bool failed = false;         // the ranks lost each other: nothing will be computed any more
 };
 
 // Thread-safe. Destruction cancels what is left and waits for the loop to end.

@@ -22,7 +22,7 @@ constexpr int64_t kDefaultRunningRequests = 64;
 constexpr int64_t kDefaultChunk = 2048;
 // A chunk is expanded into keys and values once on every rank: longer chunks make up for it.
 constexpr int64_t kDefaultCpChunk = 8192;
-constexpr int64_t kMaxRunningRequests = 65536;
+constexpr int64_t kMaxRunningRequests = 65536;  // and snapshots: slots of states
 constexpr int64_t kMaxChunk = int64_t{1} << 20;
 constexpr int64_t kMaxTokens = int64_t{1} << 36;
 constexpr int64_t kMaxThreads = 1024;
@@ -47,6 +47,28 @@ Status CheckPoolsFit(const EngineConfig& config, const ModelLimits& model, const
                                   HumanBytes(machine.available_bytes),
                                   " are available beside the weights: lower --max-total-tokens, "
                                   "--context-length or --max-running-requests"));
+}
+
+// Sizes of prefill steps, and what the prefix cache keeps.
+void ResolveSteps(EngineConfig* config) {
+  if (config->chunked_prefill_size == 0) {
+    config->chunked_prefill_size = DefaultChunk(config->parallel.attn_cp);
+    const int64_t most = config->max_prefill_tokens;
+    if (most > 0 && most < config->chunked_prefill_size) {
+      config->chunked_prefill_size =
+          most < cache::kBlockTokens ? most : most / cache::kBlockTokens * cache::kBlockTokens;
+    }
+  }
+  if (config->max_prefill_tokens == 0) config->max_prefill_tokens = config->chunked_prefill_size;
+  if (config->chunked_prefill_size % cache::kBlockTokens != 0) config->prefix_cache = false;
+  if (!config->prefix_cache) {
+    config->state_snapshots = 0;
+  } else if (config->state_snapshots == 0) {
+    config->state_snapshots = 2 * config->max_running_requests;
+  }
+  if (config->state_checkpoint_interval == 0) {
+    config->state_checkpoint_interval = AlignUp(config->chunked_prefill_size, cache::kBlockTokens);
+  }
 }
 
 uint64_t ReadAvailableBytes() {
@@ -81,8 +103,22 @@ Status CheckConfig(const EngineConfig& config) {
       CheckFlag("--max-running-requests", config.max_running_requests, kMaxRunningRequests));
   PERIGEE_RETURN_IF_ERROR(CheckFlag("--max-total-tokens", config.max_total_tokens, kMaxTokens));
   PERIGEE_RETURN_IF_ERROR(CheckFlag("--chunked-prefill-size", config.chunked_prefill_size, kMaxChunk));
+  PERIGEE_RETURN_IF_ERROR(CheckFlag("--max-prefill-tokens", config.max_prefill_tokens, kMaxChunk));
+  PERIGEE_RETURN_IF_ERROR(CheckFlag("--state-snapshots", config.state_snapshots, kMaxRunningRequests));
+  PERIGEE_RETURN_IF_ERROR(
+      CheckFlag("--state-checkpoint-interval", config.state_checkpoint_interval, kMaxTokens));
   PERIGEE_RETURN_IF_ERROR(CheckFlag("--threads", config.threads, kMaxThreads));
   if (const auto parallel = ResolveParallel(config.parallel); !parallel.ok()) return parallel.status();
+  if (config.max_prefill_tokens > 0 && config.max_prefill_tokens < config.chunked_prefill_size) {
+    return UsageError(StrCat("--max-prefill-tokens ", config.max_prefill_tokens,
+                             ": one chunk of --chunked-prefill-size ", config.chunked_prefill_size,
+                             " must fit; give at least that many"));
+  }
+  if (config.state_checkpoint_interval % cache::kBlockTokens != 0) {
+    return UsageError(StrCat("--state-checkpoint-interval ", config.state_checkpoint_interval,
+                             ": states can be kept at multiples of ", cache::kBlockTokens,
+                             " tokens only; give such a number"));
+  }
   if (config.max_total_tokens > 0 && config.context_length > config.max_total_tokens) {
     return UsageError(StrCat("--max-total-tokens ", config.max_total_tokens,
                              ": one request of --context-length ", config.context_length,
@@ -108,9 +144,7 @@ StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, co
   Machine machine = whole;
   machine.available_bytes -= model.weight_bytes;
   if (config.max_running_requests == 0) config.max_running_requests = kDefaultRunningRequests;
-  if (config.chunked_prefill_size == 0) {
-    config.chunked_prefill_size = DefaultChunk(config.parallel.attn_cp);
-  }
+  ResolveSteps(&config);
   if (config.threads == 0) config.threads = machine.cores;
   if (config.seed == 0) config.seed = machine.random;
   if (config.context_length == 0) {

@@ -20,6 +20,15 @@ struct EngineConfig {
   int64_t max_total_tokens = 0;      // default: see Resolve
   // Rows of a prefill step, default 2048, or 8192 a CP rank. Multiples of 64 keep results bit-equal.
   int64_t chunked_prefill_size = 0;
+  // Rows of a prefill step when several prompts share it; default chunked_prefill_size, and not less.
+  int64_t max_prefill_tokens = 0;
+  bool prefix_cache = true;  // needs a chunked_prefill_size that is a multiple of 64
+  // States that the prefix cache keeps beside those of running requests; default twice their number, none
+  // without prefix cache.
+  int64_t state_snapshots = 0;
+  // A prompt leaves a snapshot at absolute multiples of this, itself a multiple of 64; default
+  // chunked_prefill_size, which costs no further cut.
+  int64_t state_checkpoint_interval = 0;
   int32_t threads = 0;  // of all ranks together; default: the cores this process may use
   ParallelOptions parallel;
   uint64_t seed = 0;  // of unseeded requests; default: drawn once, so that two runs differ

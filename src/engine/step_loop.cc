@@ -159,6 +159,7 @@ void StepLoop::PublishStats() {
                 .prompt_tokens = s.prompt_tokens,
                 .generated_tokens = s.generated_tokens,
                 .preemptions = s.preemptions,
+                .cancellations = s.cancellations,
                 .failed = !health_.ok()};
   published_applied_ = applied_;
 }

@@ -32,6 +32,7 @@ bool Scheduler::Cancel(uint64_t id) {
   PERIGEE_CHECK_MSG(!in_flight_, "cancelled in the middle of a step");
   const auto entry = sequences_.find(id);
   if (entry == sequences_.end()) return false;
+  ++stats_.cancellations;
   Remove(entry->second);
   return true;
 }

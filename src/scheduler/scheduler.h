@@ -39,6 +39,7 @@ struct SchedulerStats {
   uint64_t prompt_tokens = 0;     // computed; a token that a preemption makes us compute again counts once
   uint64_t generated_tokens = 0;  // sampled
   uint64_t preemptions = 0;
+  uint64_t cancellations = 0;
 };
 
 // Decides what runs in each step. Deterministic: the same calls give the same plans. Knows no clock, device,

@@ -35,7 +35,49 @@ void Step(int64_t key_dim, int64_t value_dim, const std::vector<double>& q, cons
   }
 }
 
+// x = a x, a [n][n], x [n][cols].
+void Multiply(const std::vector<double>& a, int64_t n, int64_t cols, double* x) {
+  std::vector<double> y(static_cast<size_t>(n * cols));
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t c = 0; c < cols; ++c) y[i * cols + c] += a[i * n + j] * x[j * cols + c];
+    }
+  }
+  for (size_t i = 0; i < y.size(); ++i) x[i] = y[i];
+}
+
 }  // namespace
+
+KdaSummary SummariseKda(const KdaShape& shape, const std::vector<double>& k, const std::vector<double>& v,
+                        const std::vector<double>& g, const std::vector<double>& beta) {
+  const int64_t dk = shape.key_dim, dv = shape.value_dim;
+  const int64_t tokens = static_cast<int64_t>(beta.size()) / shape.heads;
+  KdaSummary summary;
+  summary.transition.resize(static_cast<size_t>(shape.heads * dk * dk));
+  summary.state.resize(static_cast<size_t>(shape.heads * dk * dv));
+  for (int64_t h = 0; h < shape.heads; ++h) {
+    double* m = &summary.transition[h * dk * dk];
+    double* b = &summary.state[h * dk * dv];
+    for (int64_t i = 0; i < dk; ++i) m[i * dk + i] = 1;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t row = t * shape.heads + h;
+      const auto kh = Normalised(&k[row * dk], dk, 1.0);
+      // (I - beta k k^T) Diag(exp(g))
+      std::vector<double> a(static_cast<size_t>(dk * dk));
+      for (int64_t i = 0; i < dk; ++i) {
+        for (int64_t j = 0; j < dk; ++j) {
+          a[i * dk + j] = ((i == j ? 1 : 0) - beta[row] * kh[i] * kh[j]) * std::exp(g[row * dk + j]);
+        }
+      }
+      Multiply(a, dk, dk, m);
+      Multiply(a, dk, dv, b);
+      for (int64_t i = 0; i < dk; ++i) {
+        for (int64_t j = 0; j < dv; ++j) b[i * dv + j] += beta[row] * kh[i] * v[row * dv + j];
+      }
+    }
+  }
+  return summary;
+}
 
 std::vector<double> Kda(const KdaShape& shape, const std::vector<double>& q, const std::vector<double>& k,
                         const std::vector<double>& v, const std::vector<double>& g,

@@ -20,6 +20,14 @@ std::vector<double> Kda(const KdaShape& shape, const std::vector<double>& q, con
                         const std::vector<double>& v, const std::vector<double>& g,
                         const std::vector<double>& beta, std::vector<double>& state);
 
+// What such a sequence does to any initial state: S_out = M S_in + B, as the product of its tokens' matrices.
+struct KdaSummary {
+  std::vector<double> transition;  // M [heads, key_dim, key_dim]
+  std::vector<double> state;       // B [heads, key_dim, value_dim]
+};
+KdaSummary SummariseKda(const KdaShape& shape, const std::vector<double>& k, const std::vector<double>& v,
+                        const std::vector<double>& g, const std::vector<double>& beta);
+
 // g = -exp(a_log[head]) * ln(1 + exp(z + dt_bias)). z [tokens, channels], dt_bias [channels], a_log [heads].
 std::vector<double> KdaGate(const std::vector<double>& z, const std::vector<double>& dt_bias,
                             const std::vector<double>& a_log);

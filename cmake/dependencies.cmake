@@ -27,3 +27,13 @@ target_compile_definitions(perigee_spdlog INTERFACE SPDLOG_HEADER_ONLY SPDLOG_FM
 add_library(perigee_beast INTERFACE)
 target_include_directories(perigee_beast SYSTEM INTERFACE ${BOOST_BEAST_INCLUDE_DIR})
 target_link_libraries(perigee_beast INTERFACE Threads::Threads)
+
+# Ranks as processes under mpirun: optional, in when the package is there.
+pkg_check_modules(MPI IMPORTED_TARGET ompi-c)
+option(PERIGEE_MPI "Ranks may be processes under mpirun (needs libopenmpi-dev)" ${MPI_FOUND})
+if(PERIGEE_MPI)
+  if(NOT MPI_FOUND)
+    message(FATAL_ERROR "PERIGEE_MPI=ON needs the packages of `tools/install_deps.sh mpi`")
+  endif()
+  add_library(perigee_mpi ALIAS PkgConfig::MPI)
+endif()

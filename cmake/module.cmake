@@ -39,3 +39,26 @@ function(perigee_test)
   add_test(NAME ${ARG_NAME} COMMAND ${target} ${ARG_ARGS})
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
+
+# perigee_mpi_test(NAME comm/collectives_mpi SRCS collectives_test.cc DEPS comm PROCESSES 4)
+# The same body where each rank is a process of mpirun: the whole program runs in every one, in step. Label mpi.
+# Nothing where MPI is absent.
+function(perigee_mpi_test)
+  cmake_parse_arguments(ARG "" "NAME;PROCESSES" "SRCS;DEPS;ARGS" ${ARGN})
+  if(NOT PERIGEE_MPI)
+    return()
+  endif()
+  string(REPLACE "/" "_" target "${ARG_NAME}_test")
+  add_executable(${target} ${ARG_SRCS} ${CMAKE_SOURCE_DIR}/tests/testing/mpi_main.cc)
+  foreach(dep ${ARG_DEPS} comm)
+    target_link_libraries(${target} PRIVATE perigee_${dep})
+  endforeach()
+  target_link_libraries(${target} PRIVATE perigee_options GTest::gtest GTest::gmock)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${target} PRIVATE PERIGEE_TEST_UNDER_MPIRUN
+    PERIGEE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data" PERIGEE_MODELS="${CMAKE_SOURCE_DIR}/models")
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${ARG_NAME}
+    COMMAND ${CMAKE_SOURCE_DIR}/tools/run_ranks.sh ${ARG_PROCESSES} $<TARGET_FILE:${target}> ${ARG_ARGS})
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS ${ARG_PROCESSES})
+endfunction()

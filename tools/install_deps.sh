@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing, asking nothing: tools/install_deps.sh GROUP...
-# Groups: build (the program), test (its tests), oracles (the Python ones), ci (formatting, fuzzing, benches).
+# Groups: build (the program), mpi (ranks as processes; optional), test (the tests), oracles (the Python ones),
+# ci (formatting, fuzzing, benches).
 set -euo pipefail
 
 build="g++ cmake ninja-build pkg-config ccache libboost1.81-dev nlohmann-json3-dev libcli11-dev libspdlog-dev
   libfmt-dev libhwy-dev"
+mpi="libopenmpi-dev openmpi-bin"
 test="libgtest-dev libgmock-dev librapidcheck-dev"
 oracles="python3 python3-venv ca-certificates"
 ci="git clang clang-format libclang-rt-14-dev libbenchmark-dev"
@@ -13,10 +15,11 @@ wanted=()
 for group in "${@:-build}"; do
   case "$group" in
     build) wanted+=($build) ;;
+    mpi) wanted+=($mpi) ;;
     test) wanted+=($test) ;;
     oracles) wanted+=($oracles) ;;
     ci) wanted+=($ci) ;;
-    *) echo "install_deps.sh: unknown group '$group'; accepted: build test oracles ci" >&2; exit 2 ;;
+    *) echo "install_deps.sh: unknown group '$group'; accepted: build mpi test oracles ci" >&2; exit 2 ;;
   esac
 done
 

@@ -18,14 +18,20 @@ struct WorldCase {
   int size;
 };
 
-// Every test of collectives runs on each of these. A new transport is a row.
+// Every test of collectives runs on each of these. A new transport is a row. Ranks that are processes have
+// test programs of their own, which mpirun starts.
 inline std::vector<WorldCase> AllWorlds(int min_size = 1) {
   struct Row {
     std::string_view transport;
     int max_size;
   };
   std::vector<WorldCase> worlds;
-  for (const Row& row : {Row{"local", 1}, Row{"thread", 8}}) {
+#ifdef PERIGEE_TEST_UNDER_MPIRUN
+  const std::vector<Row> rows = {{"mpi", 4}};
+#else
+  const std::vector<Row> rows = {{"local", 1}, {"thread", 8}};
+#endif
+  for (const Row& row : rows) {
     for (int size = min_size; size <= row.max_size; ++size) worlds.push_back({row.transport, size});
   }
   return worlds;
@@ -33,6 +39,11 @@ inline std::vector<WorldCase> AllWorlds(int min_size = 1) {
 
 inline std::string WorldName(const testing::TestParamInfo<WorldCase>& info) {
   return std::string(info.param.transport) + std::to_string(info.param.size);
+}
+
+// Whether every rank of a test has a process of its own, and so none sees the variables of another.
+inline bool RanksAreProcesses(const WorldCase& world) {
+  return world.transport == "mpi";
 }
 
 // A rank's data of a round, which every rank can compute: magnitudes are spread so that another order of

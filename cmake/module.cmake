@@ -44,9 +44,12 @@ endfunction()
 # The same body where each rank is a process of mpirun: the whole program runs in every one, in step. Label mpi.
 # Nothing where MPI is absent.
 function(perigee_mpi_test)
-  cmake_parse_arguments(ARG "" "NAME;PROCESSES" "SRCS;DEPS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;PROCESSES;WATCHDOG_MS" "SRCS;DEPS;ARGS" ${ARGN})
   if(NOT PERIGEE_MPI)
     return()
+  endif()
+  if(NOT ARG_WATCHDOG_MS)
+    set(ARG_WATCHDOG_MS 60000)
   endif()
   string(REPLACE "/" "_" target "${ARG_NAME}_test")
   add_executable(${target} ${ARG_SRCS} ${CMAKE_SOURCE_DIR}/tests/testing/mpi_main.cc)
@@ -56,6 +59,7 @@ function(perigee_mpi_test)
   target_link_libraries(${target} PRIVATE perigee_options GTest::gtest GTest::gmock)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE PERIGEE_TEST_UNDER_MPIRUN
+    PERIGEE_TEST_WATCHDOG_MS=${ARG_WATCHDOG_MS}
     PERIGEE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data" PERIGEE_MODELS="${CMAKE_SOURCE_DIR}/models")
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${ARG_NAME}

@@ -51,22 +51,5 @@ TEST(ProcessRanks, RankZeroTellsInOrder) {
   }
 }
 
-// Last: nothing works after it. A failure of one is the failure of all, with its reason, in whatever they
-// wait.
-TEST(ProcessRanks, ZFailureReachesEverybody) {
-  ProcessRanks& ranks = ProcessRanksOfTest();
-  if (ranks.rank() == 2) ranks.Fail(InternalError("rank 2: no memory"));
-  if (ranks.rank() == 3) {
-    EXPECT_FALSE(ranks.Receive().has_value());
-  }
-  std::vector<float> data(10);
-  EXPECT_EQ(ranks.world().AllReduce(data).message(), "rank 2: no memory");
-  EXPECT_EQ(ranks.AllGather({}).status().message(), "rank 2: no memory");
-  EXPECT_EQ(ranks.status().message(), "rank 2: no memory");
-  std::string heard;
-  ranks.OnFailure([&](const Status& status) { heard = status.message(); });
-  EXPECT_EQ(heard, "rank 2: no memory");
-}
-
 }  // namespace
 }  // namespace perigee::comm

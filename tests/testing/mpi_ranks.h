@@ -6,8 +6,7 @@
 
 namespace perigee::test {
 
-// Generous: tests of the watchdog itself have their own clocks or their own programs.
-inline constexpr std::chrono::milliseconds kTestWatchdog = std::chrono::seconds(60);
+inline constexpr std::chrono::milliseconds kTestWatchdog{PERIGEE_TEST_WATCHDOG_MS};
 
 // This process among those of the test, in programs linked with testing/mpi_main.cc.
 comm::ProcessRanks& ProcessRanksOfTest();

@@ -18,6 +18,7 @@ struct ForwardBatch {
   std::vector<int32_t> block_tables;  // all sequences' tables, concatenated
   std::vector<int64_t>
       block_offsets;  // [seqs + 1]: table of sequence s is [block_offsets[s], block_offsets[s + 1])
+  std::vector<StateSnapshot> snapshots;
   std::vector<int64_t> wanted_rows;  // ascending: rows whose final hidden state is wanted
 
   int64_t NumRows() const { return static_cast<int64_t>(token_ids.size()); }

@@ -18,4 +18,12 @@ struct SeqSpan {
   int64_t prefix() const { return kv_len - q_len; }
 };
 
+// A KDA state that is wanted besides the last: of sequence `seq` after its first `tokens` tokens, which lie
+// within the step's new rows, at a multiple of 64. It is written to the state slot `slot`.
+struct StateSnapshot {
+  int32_t seq = 0;
+  int64_t tokens = 0;
+  int32_t slot = 0;
+};
+
 }  // namespace perigee::batch

@@ -10,6 +10,7 @@ enum class StepMode : uint8_t {
   kDecode,      // all rows on every rank, heads and widths by share
   kTp,          // the same for prompt rows
   kHead,        // rows sharded; a block that needs all rows gathers its normed input
+  kState,       // as kHead, but KDA too keeps to its rows: ranks exchange what their rows do to its state
   kReplicated,  // the seed's plan: rows replicated, sharded inside MLA only
 };
 
@@ -21,6 +22,8 @@ constexpr std::string_view StepModeName(StepMode mode) {
       return "tp";
     case StepMode::kHead:
       return "head";
+    case StepMode::kState:
+      return "state";
     case StepMode::kReplicated:
       return "replicated";
   }

@@ -1,9 +1,11 @@
 #include "layers/kda_attention.h"
 
 #include <cmath>
+#include <utility>
 
+#include "base/check.h"
 #include "kernels/conv/conv.h"
-#include "kernels/kda/kda.h"
+#include "kernels/kda/kda_summary.h"
 #include "kernels/norm/norm.h"
 #include "kernels/rows/rows.h"
 
@@ -14,7 +16,7 @@ Range Channels(Range heads, int64_t head_dim) {
   return {heads.begin * head_dim, heads.end * head_dim};
 }
 
-// Taps of the share's channels of three convolutions [channels, 1, width] side by side, turned to [width, 3 *
+// Taps of some channels of three convolutions [channels, 1, width] side by side, turned to [width, 3 *
 // channels].
 std::vector<float> ConvTaps(const WeightScope& weights, Range channels, int64_t width) {
   const int64_t count = channels.size();
@@ -45,62 +47,95 @@ kernels::PackedWeight InProj(const WeightScope& weights, Range heads, Range chan
 
 KdaAttention::KdaAttention(const KdaOptions& options, const Shard& shard, const WeightScope& weights)
     : options_(options),
-      heads_(shard.Of(options.num_heads)),
-      width_(heads_.size() * options.head_dim),
-      in_proj_(InProj(weights, heads_, Channels(heads_, options.head_dim))),
-      f_b_proj_(weights.Linear({{"f_b_proj", Channels(heads_, options.head_dim)}})),
-      g_b_proj_(weights.Linear({{"g_b_proj", Channels(heads_, options.head_dim)}})),
-      o_proj_(weights.LinearCols("o_proj", Channels(heads_, options.head_dim))),
-      o_parts_(shard.PartBounds(options.num_heads * options.head_dim)),
-      conv_taps_(ConvTaps(weights, Channels(heads_, options.head_dim), options.conv_width)),
-      dt_bias_(weights.Floats("dt_bias", Channels(heads_, options.head_dim))),
-      neg_exp_a_(weights.Floats("A_log", heads_)),
+      own_(
+          Load(weights, shard.Of(options.num_heads), shard.PartBounds(options.num_heads * options.head_dim))),
       o_norm_(weights.Floats("o_norm.weight")) {
-  for (float& a : neg_exp_a_) a = -std::exp(a);
+  if (shard.holds_kda) {
+    held_ = Load(weights, shard.Held(options.num_heads),
+                 shard.PartBounds(options.num_heads * options.head_dim, shard.first_held, shard.num_held));
+  }
+}
+
+KdaAttention::Heads KdaAttention::Load(const WeightScope& weights, Range heads,
+                                       std::vector<int64_t> o_parts) const {
+  const Range channels = Channels(heads, options_.head_dim);
+  Heads h{.heads = heads,
+          .width = channels.size(),
+          .in_proj = InProj(weights, heads, channels),
+          .f_b_proj = weights.Linear({{"f_b_proj", channels}}),
+          .g_b_proj = weights.Linear({{"g_b_proj", channels}}),
+          .o_proj = weights.LinearCols("o_proj", channels),
+          .o_parts = std::move(o_parts),
+          .conv_taps = ConvTaps(weights, channels, options_.conv_width),
+          .dt_bias = weights.Floats("dt_bias", channels),
+          .neg_exp_a = weights.Floats("A_log", heads)};
+  for (float& a : h.neg_exp_a) a = -std::exp(a);
+  return h;
 }
 
 std::vector<int64_t> KdaAttention::InProjSplit() const {
-  return {3 * width_, heads_.size(), 2 * options_.gate_rank};
+  return {3 * own_.width, own_.heads.size(), 2 * options_.gate_rank};
 }
 
 Status KdaAttention::Forward(const StepContext& step, ConstMatrixF x,
                              std::optional<std::span<const int64_t>> chosen, MatrixF y) const {
   const kernels::KernelContext& k = step.kernels;
   const kernels::Workspace::Scope scope(*k.workspace);
+  const bool sharded = step.communicator.RowsAreSharded(parallel::BlockKind::kKda);
+  PERIGEE_CHECK_MSG(!sharded || held_, "the weights were loaded without those of the state mode");
+  const Heads& h = sharded ? *held_ : own_;
   const int64_t rows = x.rows;
   const int64_t rank = options_.gate_rank;
   const auto room = [&](int64_t count, int64_t cols) {
     return MatrixF(k.workspace->Floats(count * cols), count, cols);
   };
 
-  const MatrixF projected = room(rows, in_proj_.out());
-  Gemm(k, x, in_proj_, projected);
-  const MatrixF beta = projected.Cols(3 * width_, heads_.size());
+  const MatrixF projected = room(rows, h.in_proj.out());
+  Gemm(k, x, h.in_proj, projected);
+  const MatrixF beta = projected.Cols(3 * h.width, h.heads.size());
   Sigmoid(k, beta, beta);
-  const MatrixF g = room(rows, width_);
-  Gemm(k, projected.Cols(3 * width_ + heads_.size(), rank), f_b_proj_, g);
-  KdaGate(k, g, dt_bias_, neg_exp_a_, g);
-  MatrixF mixed = room(rows, width_);
-  Mix(step, projected.Cols(0, 3 * width_), g, beta, mixed);
+  const MatrixF g = room(rows, h.width);
+  Gemm(k, projected.Cols(3 * h.width + h.heads.size(), rank), h.f_b_proj, g);
+  KdaGate(k, g, h.dt_bias, h.neg_exp_a, g);
+  MatrixF mixed = room(rows, h.width);
+  const Rows in{projected.Cols(0, 3 * h.width), g, beta};
+  if (sharded) {
+    PERIGEE_RETURN_IF_ERROR(MixSegments(step, h, in, mixed));
+  } else {
+    Mix(step, h, in, mixed);
+  }
 
-  MatrixF gate_in = projected.Cols(3 * width_ + heads_.size() + rank, rank);
+  MatrixF gate_in = projected.Cols(3 * h.width + h.heads.size() + rank, rank);
   if (chosen) {
-    const MatrixF chosen_mixed = room(y.rows, width_);
+    const MatrixF chosen_mixed = room(y.rows, h.width);
     const MatrixF chosen_gate_in = room(y.rows, rank);
     GatherRows(k, mixed, *chosen, chosen_mixed);
     GatherRows(k, gate_in, *chosen, chosen_gate_in);
     mixed = chosen_mixed;
     gate_in = chosen_gate_in;
   }
-  const MatrixF output_gate = room(y.rows, width_);
-  Gemm(k, gate_in, g_b_proj_, output_gate);
+  const MatrixF output_gate = room(y.rows, h.width);
+  Gemm(k, gate_in, h.g_b_proj, output_gate);
   GatedRmsNorm(k, mixed, output_gate, o_norm_, options_.norm_eps, mixed);
-  GemmInParts(k, mixed, o_proj_, o_parts_, y);
+  GemmInParts(k, mixed, h.o_proj, h.o_parts, y);
   return Status::Ok();
 }
 
-void KdaAttention::Mix(const StepContext& step, ConstMatrixF qkv, ConstMatrixF g, ConstMatrixF beta,
-                       MatrixF out) const {
+kernels::KdaArgs KdaAttention::ArgsOf(const Heads& h, ConstMatrixF convolved, const Rows& rows,
+                                      MatrixF out) const {
+  return {.num_heads = h.heads.size(),
+          .key_dim = options_.head_dim,
+          .value_dim = options_.head_dim,
+          .q = convolved.Cols(0, h.width),
+          .k = convolved.Cols(h.width, h.width),
+          .v = convolved.Cols(2 * h.width, h.width),
+          .g = rows.g,
+          .beta = rows.beta,
+          .segments = {},
+          .out = out};
+}
+
+void KdaAttention::Mix(const StepContext& step, const Heads& h, const Rows& rows, MatrixF out) const {
   const kernels::KernelContext& k = step.kernels;
   const StateView states = step.states.View(options_.state_layer);
   std::vector<kernels::ConvSegment> conv_segments;
@@ -110,23 +145,95 @@ void KdaAttention::Mix(const StepContext& step, ConstMatrixF qkv, ConstMatrixF g
     conv_segments.push_back({span.q_begin, span.q_len, states.Conv(slot)});
     kda_segments.push_back({span.q_begin, span.q_len, states.Recurrent(slot)});
   }
-  const MatrixF convolved(k.workspace->Floats(qkv.rows * qkv.cols), qkv.rows, qkv.cols);
-  CausalConv1d(k, qkv, {conv_taps_.data(), options_.conv_width, 3 * width_}, conv_segments, convolved);
-  const kernels::KdaArgs args{.num_heads = heads_.size(),
-                              .key_dim = options_.head_dim,
-                              .value_dim = options_.head_dim,
-                              .q = convolved.Cols(0, width_),
-                              .k = convolved.Cols(width_, width_),
-                              .v = convolved.Cols(2 * width_, width_),
-                              .g = g,
-                              .beta = beta,
-                              .segments = kda_segments,
-                              .out = out};
+  const MatrixF convolved(k.workspace->Floats(rows.qkv.rows * rows.qkv.cols), rows.qkv.rows, rows.qkv.cols);
+  CausalConv1d(k, rows.qkv, {h.conv_taps.data(), options_.conv_width, 3 * h.width}, conv_segments, convolved);
+  kernels::KdaArgs args = ArgsOf(h, convolved, rows, out);
+  args.segments = kda_segments;
   if (step.batch.phase == batch::Phase::kPrefill) {
     KdaPrefill(k, args);
   } else {
     KdaDecode(k, args);
   }
+}
+
+MatrixF KdaAttention::ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrixF qkv,
+                                     const parallel::HaloExchange& halo) const {
+  const kernels::KernelContext& k = step.kernels;
+  const parallel::SegmentPlan& plan = step.layout.segments;
+  std::vector<kernels::ConvSegment> segments;
+  for (const size_t i : plan.ranks[static_cast<size_t>(plan.rank)]) {
+    const parallel::Piece& piece = plan.pieces[i];
+    float* tail = k.workspace->Floats((options_.conv_width - 1) * qkv.cols);
+    halo.TailBefore(piece.span, piece.begin, tail);
+    segments.push_back({piece.local_row, piece.len, tail});
+  }
+  const MatrixF convolved(k.workspace->Floats(qkv.rows * qkv.cols), qkv.rows, qkv.cols);
+  CausalConv1d(k, qkv, {h.conv_taps.data(), options_.conv_width, qkv.cols}, segments, convolved);
+  return convolved;
+}
+
+// The rank's share of the states behind the rows: conv tails are at hand, recurrent states become wishes.
+void KdaAttention::KeepShares(const StepContext& step, const Heads& h, const parallel::HaloExchange& halo,
+                              std::vector<parallel::SegmentScan::Wish>& wishes) const {
+  const parallel::SegmentPlan& plan = step.layout.segments;
+  const StateView states = step.states.View(options_.state_layer);
+  const int64_t begin = own_.heads.begin - h.heads.begin;
+  const auto keep = [&](int32_t span, int64_t row, int32_t slot) {
+    wishes.push_back({span, row, begin, begin + own_.heads.size(), states.Recurrent(slot)});
+    halo.ShareOfTailBefore(span, row, states.Conv(slot));
+  };
+  for (const batch::SeqSpan& span : plan.spans) {
+    keep(span.seq, span.q_len, step.batch.state_slots[static_cast<size_t>(span.seq)]);
+  }
+  for (const batch::StateSnapshot& snapshot : step.batch.snapshots) {
+    keep(snapshot.seq, snapshot.tokens - plan.spans[static_cast<size_t>(snapshot.seq)].prefix(),
+         snapshot.slot);
+  }
+}
+
+Status KdaAttention::MixSegments(const StepContext& step, const Heads& h, const Rows& rows,
+                                 MatrixF out) const {
+  const kernels::KernelContext& k = step.kernels;
+  const parallel::ParallelContext& parallel = step.communicator.parallel();
+  const parallel::SegmentPlan& plan = step.layout.segments;
+  const StateView states = step.states.View(options_.state_layer);
+  std::vector<parallel::EntryShare> entries;
+  for (const int32_t slot : step.batch.state_slots) {
+    entries.push_back({states.Conv(slot), states.Recurrent(slot)});
+  }
+  const int64_t state_share = own_.width * options_.head_dim;
+  const parallel::HaloShape halo_shape{options_.conv_width - 1, 3, h.width, state_share};
+  PERIGEE_ASSIGN_OR_RETURN(const parallel::HaloExchange halo,
+                           parallel::HaloExchange::Run(parallel, plan, k, halo_shape, rows.qkv, entries));
+  kernels::KdaArgs args = ArgsOf(h, ConvolvePieces(step, h, rows.qkv, halo), rows, out);
+
+  // A span's first piece runs at once, the others when the states before them are known.
+  parallel::SegmentScan scan(parallel, plan, k, {args.num_heads, args.key_dim, args.value_dim});
+  std::vector<kernels::KdaSegment> first, later;
+  std::vector<kernels::KdaSummarySegment> summaries;
+  std::vector<parallel::SegmentScan::Wish> wishes;
+  for (const parallel::SegmentScan::Own& own : scan.own()) {
+    const parallel::Piece& piece = own.piece;
+    if (piece.begin == 0) {
+      halo.EntryState(piece.span, own.state);
+      first.push_back({piece.local_row, piece.len, own.state});
+      continue;
+    }
+    summaries.push_back({piece.local_row, piece.len, own.transition, own.state});
+    float* entry = k.workspace->Floats(h.width * args.value_dim);
+    later.push_back({piece.local_row, piece.len, entry});
+    wishes.push_back({piece.span, piece.begin, 0, args.num_heads, entry});
+  }
+  args.segments = first;
+  KdaPrefill(k, args);
+  KdaSummary(k, {args.num_heads, args.key_dim, args.value_dim, args.k, args.v, args.g, args.beta, summaries});
+  PERIGEE_RETURN_IF_ERROR(scan.Gather());
+
+  KeepShares(step, h, halo, wishes);
+  scan.Fold(std::move(wishes));
+  args.segments = later;
+  KdaPrefill(k, args);
+  return Status::Ok();
 }
 
 }  // namespace perigee::layers

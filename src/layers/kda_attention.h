@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/gemm/gemm.h"
+#include "kernels/kda/kda.h"
 #include "layers/attention.h"
 #include "layers/weight_scope.h"
+#include "parallel/halo_exchange.h"
+#include "parallel/segment_scan.h"
 #include "parallel/shard.h"
 
 namespace perigee::layers {
@@ -20,7 +24,9 @@ struct KdaOptions {
 };
 
 // Kimi Delta Attention (kimi-linear specification 3.4): projections, short convolution, gates, delta rule,
-// gated norm. Works on all rows of the step with the heads of its share; the result owes a sum over shares.
+// gated norm. Given all rows of the step it works with the heads of its share, and the result owes a sum over
+// shares; given this rank's rows (the state mode), with the heads of all the shares it holds, after
+// exchanging what the rows of each rank do to the state. The pool holds the share's heads.
 class KdaAttention final : public Attention {
  public:
   // weights: the scope "model.layers.{l}.self_attn.".
@@ -28,24 +34,45 @@ class KdaAttention final : public Attention {
   Status Forward(const StepContext& step, ConstMatrixF x, std::optional<std::span<const int64_t>> chosen,
                  MatrixF y) const override;
 
-  // Outputs of the fused input projection on a rank: q, k and v channels; b; f_a and g_a.
+  // Outputs of the fused input projection of the share: q, k and v channels; b; f_a and g_a.
   std::vector<int64_t> InProjSplit() const;
 
  private:
-  void Mix(const StepContext& step, ConstMatrixF qkv, ConstMatrixF g, ConstMatrixF beta, MatrixF out) const;
+  // The weights of some heads, neighbours.
+  struct Heads {
+    Range heads;
+    int64_t width = 0;              // heads * head_dim
+    kernels::PackedWeight in_proj;  // rows q | k | v | b of the heads, then f_a | g_a whole
+    kernels::PackedWeight f_b_proj;
+    kernels::PackedWeight g_b_proj;
+    kernels::PackedWeight o_proj;  // columns of the heads
+    std::vector<int64_t> o_parts;
+    std::vector<float> conv_taps;  // [conv_width, 3 * width]: q | k | v channels
+    std::vector<float> dt_bias;    // [width]
+    std::vector<float> neg_exp_a;  // [heads]: -exp(A_log)
+  };
+  // The rows as the delta rule takes them, before their convolution.
+  struct Rows {
+    ConstMatrixF qkv;
+    ConstMatrixF g;
+    ConstMatrixF beta;
+  };
+
+  Heads Load(const WeightScope& weights, Range heads, std::vector<int64_t> o_parts) const;
+  void Mix(const StepContext& step, const Heads& h, const Rows& rows, MatrixF out) const;
+  // The same for this rank's rows of a sharded step.
+  Status MixSegments(const StepContext& step, const Heads& h, const Rows& rows, MatrixF out) const;
+  // Convolves this rank's pieces, each after the rows before it.
+  MatrixF ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrixF qkv,
+                         const parallel::HaloExchange& halo) const;
+  void KeepShares(const StepContext& step, const Heads& h, const parallel::HaloExchange& halo,
+                  std::vector<parallel::SegmentScan::Wish>& wishes) const;
+  kernels::KdaArgs ArgsOf(const Heads& h, ConstMatrixF convolved, const Rows& rows, MatrixF out) const;
 
   KdaOptions options_;
-  Range heads_;                    // of the share
-  int64_t width_;                  // heads of the share * head_dim
-  kernels::PackedWeight in_proj_;  // rows q | k | v | b of the share, then f_a | g_a whole
-  kernels::PackedWeight f_b_proj_;
-  kernels::PackedWeight g_b_proj_;
-  kernels::PackedWeight o_proj_;  // columns of the share
-  std::vector<int64_t> o_parts_;
-  std::vector<float> conv_taps_;  // [conv_width, 3 * width]: q | k | v channels
-  std::vector<float> dt_bias_;    // [width]
-  std::vector<float> neg_exp_a_;  // [heads]: -exp(A_log)
-  std::vector<float> o_norm_;     // [head_dim]
+  Heads own_;                  // the share's
+  std::optional<Heads> held_;  // all that the rank holds, where the state mode can be asked for
+  std::vector<float> o_norm_;  // [head_dim]
 };
 
 }  // namespace perigee::layers

@@ -76,7 +76,7 @@ Status MlaAttention::Forward(const StepContext& step, ConstMatrixF x,
                              std::optional<std::span<const int64_t>> chosen, MatrixF y) const {
   const kernels::KernelContext& k = step.kernels;
   const kernels::Workspace::Scope scope(*k.workspace);
-  const bool sharded = step.communicator.MlaRowsAreSharded();
+  const bool sharded = step.communicator.RowsAreSharded(parallel::BlockKind::kMla);
   PERIGEE_RETURN_IF_ERROR(Append(step, x, sharded));
 
   const std::vector<batch::SeqSpan>& all = sharded ? step.layout.local_spans : step.batch.spans;

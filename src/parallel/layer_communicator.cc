@@ -140,8 +140,8 @@ StatusOr<MatrixF> LayerCommunicator::PostprocessLayer(size_t layer, MatrixF resu
   return Move(plan_.blocks[2 * layer + 1].output, result);
 }
 
-bool LayerCommunicator::MlaRowsAreSharded() const {
-  return parallel_.attn_cp > 1 && LayoutsOf(BlockKind::kMla, plan_.mode).input == Sharding::kCp;
+bool LayerCommunicator::RowsAreSharded(BlockKind kind) const {
+  return parallel_.attn_cp > 1 && LayoutsOf(kind, plan_.mode).input == Sharding::kCp;
 }
 
 StatusOr<RowStream> LayerCommunicator::Exit(const RowStream& stream) const {

@@ -52,8 +52,8 @@ class LayerCommunicator {
   StatusOr<RowStream> Exit(const RowStream& stream) const;
   StatusOr<MatrixF> FinalRows(MatrixF normed) const;
 
-  // Whether an attention that keeps to its rows (MLA) is given this rank's rows in this mode.
-  bool MlaRowsAreSharded() const;
+  // Whether blocks of this kind are given this rank's rows alone in this mode.
+  bool RowsAreSharded(BlockKind kind) const;
 
   // All rows, in token order, of local rows of any width (the latents of an MLA layer).
   StatusOr<MatrixF> GatherRows(ConstMatrixF local) const;

@@ -64,6 +64,9 @@ BlockLayouts LayoutsOf(BlockKind kind, StepMode mode) {
     case StepMode::kHead:
       if (sharded_attention) return {Sharding::kCp, Sharding::kCp, kByShard};
       return {Sharding::kCp, Sharding::kFull, kByShare};
+    case StepMode::kState:
+      if (kind == BlockKind::kFeedForward) return {Sharding::kCp, Sharding::kFull, kByShare};
+      return {Sharding::kCp, Sharding::kCp, kByShard};
     case StepMode::kReplicated:
       if (sharded_attention) return {Sharding::kCp, Sharding::kCp, kByShard};
       return {Sharding::kFull, Sharding::kFull, kByShare};

@@ -25,6 +25,8 @@ struct Shard {
   int64_t share = 0;
   int64_t first_held = 0;
   int64_t num_held = 1;
+  // KDA too is held for the whole shard, besides the share's part (the state mode).
+  bool holds_kda = false;
   int64_t expert_groups =
       1;  // experts are cut into this many ranges; within one, their width over total / groups
 

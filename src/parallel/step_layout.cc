@@ -8,7 +8,7 @@ StepLayout MakeStepLayout(StepMode mode, const batch::ForwardBatch& batch, CpStr
                           const ParallelContext& parallel) {
   StepLayout layout;
   layout.mode = mode;
-  const bool sharded = mode == StepMode::kHead || mode == StepMode::kReplicated;
+  const bool sharded = mode == StepMode::kHead || mode == StepMode::kState || mode == StepMode::kReplicated;
   if (!sharded || parallel.attn_cp == 1) {
     layout.rows = RowPartition::Whole(batch.NumRows());
     layout.local_spans = batch.spans;
@@ -16,6 +16,9 @@ StepLayout MakeStepLayout(StepMode mode, const batch::ForwardBatch& batch, CpStr
   }
   const CpPlan plan = strategy(batch.spans, parallel.attn_cp);
   layout.rows = RowPartition::FromPlan(batch.spans, plan, parallel.cp_rank);
+  if (mode == StepMode::kState) {
+    layout.segments = MakeSegmentPlan(batch.spans, plan, batch.snapshots, parallel.cp_rank);
+  }
   int64_t row = 0;
   for (const Segment& s : plan.ranks[static_cast<size_t>(parallel.cp_rank)]) {
     const batch::SeqSpan& span = batch.spans[static_cast<size_t>(s.span)];

@@ -8,6 +8,7 @@
 #include "parallel/cp/cp_strategy.h"
 #include "parallel/parallel_context.h"
 #include "parallel/row_partition.h"
+#include "parallel/segment_plan.h"
 #include "parallel/token_layout.h"
 
 namespace perigee::parallel {
@@ -25,9 +26,12 @@ struct StepLayout {
   // This rank's rows as spans: q_begin counts local rows, seq names the batch's sequence. Several spans may
   // be of one sequence.
   std::vector<batch::SeqSpan> local_spans;
+  // In the state mode over several CP ranks: how the recurrences run through the ranks.
+  SegmentPlan segments;
 };
 
-// Rows are sharded by `strategy` in the head and replicated modes; elsewhere every rank holds all rows.
+// Rows are sharded by `strategy` in the head, state and replicated modes; elsewhere every rank holds all
+// rows.
 StepLayout MakeStepLayout(StepMode mode, const batch::ForwardBatch& batch, CpStrategy strategy,
                           const ParallelContext& parallel);
 

@@ -89,7 +89,7 @@ TEST(LayerCommunicator, OneRankGetsItsOwnBuffersBack) {
       EXPECT_EQ(moved.value().residual.data, a.data());
     };
     EXPECT_FALSE(communicator.EmbedsLocalRows());
-    EXPECT_FALSE(communicator.MlaRowsAreSharded());
+    EXPECT_FALSE(communicator.RowsAreSharded(BlockKind::kMla));
     const RowStream entered = communicator.Enter(x).value();
     EXPECT_EQ(entered.residual.data, a.data());
     EXPECT_EQ(entered.branch.data, nullptr);
@@ -169,7 +169,7 @@ TEST(LayerCommunicator, HeadModeEmbedsItsRowsAndGathersInputs) {
     const LayoutPlan plan = Plan(StepMode::kHead, {4, 4});
     const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
     EXPECT_TRUE(communicator.EmbedsLocalRows());
-    EXPECT_TRUE(communicator.MlaRowsAreSharded());
+    EXPECT_TRUE(communicator.RowsAreSharded(BlockKind::kMla));
     const MatrixF local = Fill(rank, rows.local(), kHidden, 3);
     EXPECT_EQ(communicator.Enter(local).value().residual.data, local.data);
     EXPECT_EQ(communicator.PrepareAttn(kKda, {{}, local}).value().residual.data, local.data);

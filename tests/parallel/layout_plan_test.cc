@@ -15,7 +15,8 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-constexpr StepMode kModes[] = {StepMode::kDecode, StepMode::kTp, StepMode::kHead, StepMode::kReplicated};
+constexpr StepMode kModes[] = {StepMode::kDecode, StepMode::kTp, StepMode::kHead, StepMode::kState,
+                               StepMode::kReplicated};
 
 // One line a boundary: the block's kind and what moves the stream, its input and its output.
 Lines Describe(const LayoutPlan& plan) {
@@ -104,6 +105,19 @@ TEST(LayoutPlan, HeadMovesInputsAndScattersOutputs) {
   EXPECT_EQ(Describe(SmallPlan(StepMode::kHead, 4, 2)), HeadTable("all_reduce_attn_tp"));
 }
 
+// As the head mode, but KDA is what MLA is there.
+TEST(LayoutPlan, StateKeepsRowsInAttention) {
+  for (const auto& [tp, attn_cp] : {std::pair(2, 2), {4, 4}, {4, 2}, {8, 4}}) {
+    Lines expected = HeadTable(tp == attn_cp ? "none" : "all_reduce_attn_tp");
+    for (Lines::value_type& line : expected) {
+      if (line.starts_with("kda")) {
+        line = tp == attn_cp ? "kda: none none none" : "kda: none none all_reduce_attn_tp";
+      }
+    }
+    EXPECT_EQ(Describe(SmallPlan(StepMode::kState, tp, attn_cp)), expected);
+  }
+}
+
 TEST(LayoutPlan, ReplicatedIsTheSeedsTable) {
   EXPECT_EQ(Describe(SmallPlan(StepMode::kReplicated, 4, 4)), ReplicatedTable("none"));
   EXPECT_EQ(Describe(SmallPlan(StepMode::kReplicated, 8, 4)), ReplicatedTable("all_reduce_attn_tp"));
@@ -173,7 +187,7 @@ bool Reduces(Transition t) {
 TEST(LayoutPlan, EveryKdaAndFeedForwardOutputIsReducedExactlyOnce) {
   for (const StepMode mode : kModes) {
     for (const auto& [tp, attn_cp] : {std::pair(2, 2), {4, 1}, {4, 2}, {4, 4}, {8, 4}}) {
-      if (attn_cp == 1 && (mode == StepMode::kHead || mode == StepMode::kReplicated)) continue;
+      if (attn_cp == 1 && mode != StepMode::kDecode && mode != StepMode::kTp) continue;
       const LayoutPlan plan = Plan48B(mode, tp, attn_cp);
       for (const BlockTransitions& block : plan.blocks) {
         SCOPED_TRACE(StrCat("tp ", tp, ", C ", attn_cp, ", ", batch::StepModeName(mode), ", ",
@@ -181,7 +195,7 @@ TEST(LayoutPlan, EveryKdaAndFeedForwardOutputIsReducedExactlyOnce) {
         EXPECT_FALSE(Reduces(block.stream));
         EXPECT_FALSE(Reduces(block.input));
         const bool whole =
-            block.kind == BlockKind::kMla && block.input_rows == Sharding::kCp && tp == attn_cp;
+            block.kind != BlockKind::kFeedForward && block.input_rows == Sharding::kCp && tp == attn_cp;
         EXPECT_EQ(Reduces(block.output), !whole);
       }
     }

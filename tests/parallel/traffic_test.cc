@@ -74,7 +74,7 @@ class Pass {
     const bool prune = setting_.prune && l + 1 == test::kLayers48B;
     PERIGEE_ASSIGN_OR_RETURN(stream, communicator_.PrepareAttn(l, stream));
     PERIGEE_ASSIGN_OR_RETURN(const ConstMatrixF x, communicator_.AttnInput(l, stream.residual));
-    if (block.kind == BlockKind::kMla && communicator_.MlaRowsAreSharded()) {
+    if (block.kind == BlockKind::kMla && communicator_.RowsAreSharded(BlockKind::kMla)) {
       PERIGEE_RETURN_IF_ERROR(communicator_.GatherRows(rank_.Zeros(x.rows, kLatent)).status());
     }
     const MatrixF attended = rank_.Zeros(prune ? NumWanted(block.input_rows) : x.rows, kHidden);

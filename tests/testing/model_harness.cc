@@ -59,7 +59,8 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
   vocab_size_ = (*files)->sizes().vocab_size;
   for (int r = 0; r < ranks.tp; ++r) {
     const comm::GridPosition p{.tp = ranks.tp, .attn_cp = ranks.attn_cp, .ep = ranks.ep, .rank = r};
-    const parallel::Shard shard = parallel::ShardOf(p);
+    parallel::Shard shard = parallel::ShardOf(p);
+    shard.holds_kda = ranks.prefill_mode == batch::StepMode::kState;
     ranks_.push_back(
         std::make_unique<Rank>((*files)->Build(shard, {}), threads, blocks_per_seq_ * max_seqs, max_seqs));
   }
@@ -126,6 +127,7 @@ std::vector<std::vector<float>> ModelHarness::RunSampled(const std::vector<Seque
 std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& sequences, bool all_rows) {
   std::vector<std::vector<float>> logits(sequences.size());
   if (ranks_.empty()) return logits;
+  last_count_ = sequences.size();
   std::vector<int64_t> done(sequences.size(), 0);
   while (true) {
     batch::BatchPlan plan;
@@ -170,11 +172,42 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
   }
 }
 
+std::vector<ModelHarness::States> ModelHarness::LastStates() const {
+  std::vector<States> states(last_count_);
+  for (size_t s = 0; s < last_count_; ++s) {
+    const auto slot = static_cast<int64_t>(last_count_ - 1 - s);
+    for (const auto& rank : ranks_) {
+      const model::CacheShape shape = rank->model->cache_shape();
+      for (int64_t layer = 0; layer < shape.state_layers; ++layer) {
+        const StateView view = rank->states.View(layer);
+        const float* recurrent = view.Recurrent(slot);
+        const float* conv = view.Conv(slot);
+        states[s].recurrent.insert(states[s].recurrent.end(), recurrent, recurrent + shape.recurrent_floats);
+        states[s].conv.insert(states[s].conv.end(), conv, conv + shape.conv_floats);
+      }
+    }
+  }
+  return states;
+}
+
 double LogProbability(const float* row, int64_t vocab, int32_t id) {
   const double max = *std::max_element(row, row + vocab);
   double sum = 0;
   for (int64_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<double>(row[v]) - max);
   return static_cast<double>(row[id]) - max - std::log(sum);
+}
+
+double WorstLogProbDifference(const std::vector<float>& a, const std::vector<float>& b, int64_t vocab) {
+  double worst = 0;
+  for (size_t row = 0; row * static_cast<size_t>(vocab) < a.size(); ++row) {
+    const float* x = a.data() + row * static_cast<size_t>(vocab);
+    const float* y = b.data() + row * static_cast<size_t>(vocab);
+    const double shift_x = x[0] - LogProbability(x, vocab, 0);
+    const double shift_y = y[0] - LogProbability(y, vocab, 0);
+    for (int64_t v = 0; v < vocab; ++v)
+      worst = std::max(worst, std::abs((x[v] - shift_x) - (y[v] - shift_y)));
+  }
+  return worst;
 }
 
 }  // namespace perigee::testing

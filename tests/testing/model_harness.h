@@ -52,6 +52,14 @@ class ModelHarness {
   // rows are cut short in the last layer.
   std::vector<std::vector<float>> RunSampled(const std::vector<Sequence>& sequences);
 
+  // What the last run left of a sequence: on each rank, for each KDA layer, its share of the recurrent state
+  // or of the conv tail.
+  struct States {
+    std::vector<float> recurrent;
+    std::vector<float> conv;
+  };
+  std::vector<States> LastStates() const;
+
  private:
   struct Rank;
   std::vector<int32_t> BlockTable(int64_t seq) const;
@@ -63,10 +71,13 @@ class ModelHarness {
   int64_t vocab_size_ = 0;
   int64_t max_seqs_;
   int64_t blocks_per_seq_;
+  size_t last_count_ = 0;  // sequences of the last run
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
 // log softmax(row)[id] in double.
 double LogProbability(const float* row, int64_t vocab, int32_t id);
+// Largest difference of a log-probability between two arrays of logits [rows, vocab].
+double WorstLogProbDifference(const std::vector<float>& a, const std::vector<float>& b, int64_t vocab);
 
 }  // namespace perigee::testing

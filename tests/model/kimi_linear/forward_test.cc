@@ -78,19 +78,6 @@ std::vector<std::vector<int32_t>> SomePrompts(const Folder& folder, size_t count
   return prompts;
 }
 
-double WorstLogProbDifference(const std::vector<float>& a, const std::vector<float>& b, int64_t vocab) {
-  double worst = 0;
-  for (size_t row = 0; row * static_cast<size_t>(vocab) < a.size(); ++row) {
-    const float* x = a.data() + row * static_cast<size_t>(vocab);
-    const float* y = b.data() + row * static_cast<size_t>(vocab);
-    const double shift_x = x[0] - LogProbability(x, vocab, 0);
-    const double shift_y = y[0] - LogProbability(y, vocab, 0);
-    for (int64_t v = 0; v < vocab; ++v)
-      worst = std::max(worst, std::abs((x[v] - shift_x) - (y[v] - shift_y)));
-  }
-  return worst;
-}
-
 TEST_P(ForwardTest, PiecesOfAPromptGiveTheSameLogProbabilities) {
   ModelHarness harness(GetParam().path, 2);
   const std::vector<int32_t> ids = SomePrompts(GetParam(), 1, 201)[0];

@@ -52,12 +52,13 @@ std::shared_ptr<const Checkpoint> WriteZeros(const KimiLinearConfig& config, con
   return std::make_shared<const Checkpoint>(std::move(checkpoint).value());
 }
 
-// A prompt of kRows rows; either the last or every row's final hidden state is wanted.
-batch::ForwardBatch Prompt(batch::StepMode mode, bool all_wanted) {
+// A prompt of kRows rows after `prefix` others; either the last or every row's final hidden state is wanted.
+batch::ForwardBatch Prompt(batch::StepMode mode, bool all_wanted, int64_t prefix) {
   batch::PlannedSpan span;
   span.tokens.assign(kRows, 1);
-  span.fresh_state = true;
-  span.block_table = {0};
+  span.prefix = prefix;
+  span.fresh_state = prefix == 0;
+  span.block_table = {0, 0};
   span.sample = !all_wanted;
   span.prompt_logprobs = all_wanted;
   if (all_wanted) span.targets.assign(kRows - 1, 1);
@@ -68,22 +69,24 @@ batch::ForwardBatch Prompt(batch::StepMode mode, bool all_wanted) {
 }
 
 // In u per token of the prompt, for each rank.
-std::vector<double> Measure(batch::StepMode mode, bool all_wanted, bool prune) {
+std::vector<double> Measure(batch::StepMode mode, bool all_wanted, bool prune,
+                            parallel::CpStrategy strategy = parallel::Zigzag, int64_t prefix = 0) {
   const test::TempFolder folder;
   const KimiLinearConfig config = SmallConfig();
   const std::shared_ptr<const Checkpoint> checkpoint = WriteZeros(config, folder);
-  const batch::ForwardBatch batch = Prompt(mode, all_wanted);
+  const batch::ForwardBatch batch = Prompt(mode, all_wanted, prefix);
   std::vector<double> sent(kRanks);
   test::RunRanks("thread", kRanks, [&](comm::Communicator& world) {
     const test::RankFixture rank(world, kRanks);
     const parallel::ParallelContext& p = rank.parallel();
-    const parallel::Shard shard{.total = kRanks, .share = p.share, .first_held = 0, .num_held = kRanks};
+    const parallel::Shard shard{
+        .total = kRanks, .share = p.share, .first_held = 0, .num_held = kRanks, .holds_kda = true};
     const KimiLinearModel model(config, checkpoint, shard, {}, prune);
     const CacheShape shape = model.cache_shape();
     cache::PagedKvCache kv(shape.kv_layers, 1, shape.kv_width);
     cache::RecurrentStatePool states(shape.state_layers, 1, shape.recurrent_floats, shape.conv_floats);
     states.Zero(0);
-    const parallel::StepLayout layout = parallel::MakeStepLayout(mode, batch, parallel::Zigzag, p);
+    const parallel::StepLayout layout = parallel::MakeStepLayout(mode, batch, strategy, p);
     const MatrixF hidden = rank.Zeros(static_cast<int64_t>(batch.wanted_rows.size()), config.hidden_size);
     const Status status = model.Forward(rank.context(), batch, layout, p, {&kv, &states}, hidden);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -116,6 +119,35 @@ TEST(KimiLinearTraffic, EveryRowWanted) {
       EXPECT_EQ(sent, kHead + kWantedRows);
     }
     for (const double sent : Measure(batch::StepMode::kTp, true, prune)) EXPECT_EQ(sent, 54 * 1.5);
+  }
+}
+
+// 27 feed-forwards and the latents of 7 MLA layers: KDA moves no rows.
+constexpr double kState = 27 * 1.5 + 7 * 0.1875;
+static_assert(kState == 41.8125);
+
+// What KDA sends instead, whatever the prompt's length, in u per token of this prompt: to three other ranks
+// in 20 layers the last 3 pre-convolution rows of each segment, a state of a span's first segment, and M and
+// B of every other; after a prefix also the rank's share of the state and of the conv tail.
+double FixedPart(int segments, bool owns_first, bool prefix) {
+  constexpr int kHeads = 4, kWidth = 4;  // of keys and of values
+  constexpr int kHalo = 3 * 3 * kHeads * kWidth, kFloats = kHeads * kWidth * kWidth;
+  const int summaries = segments - (owns_first ? 1 : 0);
+  const int scan = (owns_first ? kFloats : 0) + summaries * 2 * kFloats;
+  const int entry = prefix ? (kHalo + kFloats) / kRanks : 0;
+  return 20.0 * 3 * (segments * kHalo + scan + entry) / (kRows * 36);
+}
+
+TEST(KimiLinearTraffic, StateSendsAFixedPartForKda) {
+  for (const int64_t prefix : {0, 64}) {
+    const std::vector<double> zigzag = Measure(batch::StepMode::kState, true, true, parallel::Zigzag, prefix);
+    const std::vector<double> runs =
+        Measure(batch::StepMode::kState, true, true, parallel::Contiguous, prefix);
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      SCOPED_TRACE(rank);
+      EXPECT_DOUBLE_EQ(zigzag[rank], kState + kWantedRows + FixedPart(2, rank == 0, prefix > 0));
+      EXPECT_DOUBLE_EQ(runs[rank], kState + kWantedRows + FixedPart(1, rank == 0, prefix > 0));
+    }
   }
 }
 

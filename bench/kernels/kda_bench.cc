@@ -19,7 +19,7 @@ struct KdaData {
         states(sequences, m.heads * m.kda_dim * m.kda_dim, 0.f, 0.f) {}
 
   BenchMatrix q, k, v, g, beta, out, states;
-  std::vector<kernels::KdaSegment> segments;
+  std::vector<Segment> segments;
 };
 
 // Multiply-adds of the form that a step of this kind uses, per row and head (specification 3.4.7).
@@ -36,18 +36,21 @@ void AddKdaBenches(const ShapeSet& set) {
   AddBench(set.is_decode() ? "kda_decode" : "kda_prefill", set, [=](const kernels::KernelContext& context) {
     auto data = std::make_shared<KdaData>(rows, m, set.sequences);
     for (int64_t s = 0; s < set.sequences; ++s) {
-      data->segments.push_back({s * set.rows_each, set.rows_each, data->states.view().Row(s)});
+      data->segments.push_back(
+          {.q_begin = s * set.rows_each, .q_len = set.rows_each, .slot = static_cast<int32_t>(s)});
     }
-    const kernels::KdaArgs args{.num_heads = m.heads,
-                                .key_dim = m.kda_dim,
-                                .value_dim = m.kda_dim,
-                                .q = data->q.view(),
-                                .k = data->k.view(),
-                                .v = data->v.view(),
-                                .g = data->g.view(),
-                                .beta = data->beta.view(),
-                                .segments = data->segments,
-                                .out = data->out.view()};
+    const kernels::KdaArgs args{
+        .num_heads = m.heads,
+        .key_dim = m.kda_dim,
+        .value_dim = m.kda_dim,
+        .q = data->q.view(),
+        .k = data->k.view(),
+        .v = data->v.view(),
+        .g = data->g.view(),
+        .beta = data->beta.view(),
+        .segments = data->segments,
+        .states = {.recurrent = data->states.view().data, .recurrent_stride = data->states.view().stride},
+        .out = data->out.view()};
     const double per_row =
         static_cast<double>(m.heads) * FlopsPerRowAndHead(static_cast<double>(m.kda_dim), !set.is_decode());
     const double floats = static_cast<double>(rows * (5 * m.kda_width() + m.heads)) +

@@ -25,9 +25,10 @@ struct MlaData {
         tables(static_cast<size_t>(set.sequences * blocks_each)) {
     std::iota(tables.begin(), tables.end(), 0);
     for (int64_t s = 0; s < set.sequences; ++s) {
-      segments.push_back({s * set.rows_each, set.rows_each, set.context + set.rows_each,
-                          std::span<const int32_t>(tables).subspan(static_cast<size_t>(s * blocks_each),
-                                                                   static_cast<size_t>(blocks_each))});
+      segments.push_back({.q_begin = s * set.rows_each,
+                          .q_len = set.rows_each,
+                          .kv_len = set.context + set.rows_each,
+                          .first_block = static_cast<int32_t>(s * blocks_each)});
     }
   }
 
@@ -37,7 +38,7 @@ struct MlaData {
   kernels::MlaWeights weights;
   BenchMatrix cache, q, latent, shared_key, out;
   std::vector<int32_t> tables;
-  std::vector<kernels::MlaSegment> segments;
+  std::vector<Segment> segments;
 };
 
 // Arithmetic of the form that this step uses: scores and values per visible key, and the expansion of every
@@ -63,15 +64,15 @@ void AddMlaBenches(const ShapeSet& set) {
     auto data = std::make_shared<MlaData>(set, dims);
     const auto run = set.is_decode() ? kernels::MlaDecode : kernels::MlaPrefill;
     return Prepared{MlaWork(set, dims), [=] {
-                      run(context, dims, data->weights, data->q.view(), data->segments, data->view(),
-                          data->out.view());
+                      run(context, dims, data->weights, data->q.view(), {data->segments, data->tables},
+                          data->view(), data->out.view());
                     }};
   });
   AddBench("mla_append", set, [=](const kernels::KernelContext& context) {
     auto data = std::make_shared<MlaData>(set, dims);
     return Prepared{{.bytes = 2.0 * sizeof(float) * static_cast<double>(set.rows() * dims.record())}, [=] {
                       kernels::MlaAppend(context, data->latent.view(), data->shared_key.view(),
-                                         data->segments, data->view());
+                                         {data->segments, data->tables}, data->view());
                     }};
   });
 }

@@ -89,17 +89,21 @@ void AddConvolution(const ShapeSet& set) {
   AddBench("causal_conv1d", set, [=](const kernels::KernelContext& context) {
     struct Data {
       BenchMatrix x, y, taps, tails;
-      std::vector<kernels::ConvSegment> segments;
+      std::vector<Segment> segments;
     };
     auto m = std::make_shared<Data>(Data{
         {rows, channels}, {rows, channels}, {width, channels}, {set.sequences * (width - 1), channels}, {}});
     for (int64_t s = 0; s < set.sequences; ++s) {
-      m->segments.push_back({s * set.rows_each, set.rows_each, m->tails.view().Row(s * (width - 1))});
+      m->segments.push_back(
+          {.q_begin = s * set.rows_each, .q_len = set.rows_each, .slot = static_cast<int32_t>(s)});
     }
     const Work work{.flops = 2.0 * static_cast<double>(rows * channels * width),
                     .bytes = FloatBytes(rows, channels, 2)};
-    return Prepared{
-        work, [=] { kernels::CausalConv1d(context, m->x.view(), m->taps.view(), m->segments, m->y.view()); }};
+    const StateView states{.conv = m->tails.view().data, .conv_stride = (width - 1) * channels};
+    return Prepared{work, [=] {
+                      kernels::CausalConv1d(context, m->x.view(), m->taps.view(), m->segments, states,
+                                            m->y.view());
+                    }};
   });
 }
 

@@ -27,6 +27,20 @@ void AppendWantedRows(const PlannedSpan& span, int64_t begin, std::vector<int64_
 
 }  // namespace
 
+std::vector<Segment> ForwardBatch::Segments(std::span<const SeqSpan> of) const {
+  std::vector<Segment> segments;
+  segments.reserve(of.size());
+  for (const SeqSpan& s : of) {
+    const auto seq = static_cast<size_t>(s.seq);
+    segments.push_back({.q_begin = s.q_begin,
+                        .q_len = s.q_len,
+                        .kv_len = s.kv_len,
+                        .slot = state_slots[seq],
+                        .first_block = static_cast<int32_t>(block_offsets[seq])});
+  }
+  return segments;
+}
+
 ForwardBatch MakeForwardBatch(const BatchPlan& plan) {
   ForwardBatch batch;
   batch.phase = plan.phase;

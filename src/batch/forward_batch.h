@@ -6,6 +6,7 @@
 
 #include "batch/batch_plan.h"
 #include "batch/seq_span.h"
+#include "tensor/segment.h"
 
 namespace perigee::batch {
 
@@ -27,6 +28,8 @@ struct ForwardBatch {
     const auto end = static_cast<size_t>(block_offsets[static_cast<size_t>(seq) + 1]);
     return std::span<const int32_t>(block_tables).subspan(begin, end - begin);
   }
+  // The form that kernels read, of any spans of the batch's sequences.
+  std::vector<Segment> Segments(std::span<const SeqSpan> of) const;
 };
 
 // Flattens a plan. wanted_rows: the last row of every sampled span, all rows of spans with prompt_logprobs.

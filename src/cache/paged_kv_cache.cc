@@ -4,17 +4,20 @@
 
 namespace perigee::cache {
 
-PagedKvCache::PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width)
-    : layers_(layers), num_blocks_(num_blocks), width_(width) {
+PagedKvCache::PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width, DType dtype, Device device)
+    : layers_(layers), num_blocks_(num_blocks), width_(width), dtype_(dtype) {
   PERIGEE_CHECK(layers >= 0 && num_blocks >= 0 && width >= 0);
-  memory_ = Buffer(static_cast<size_t>(layers * num_blocks * kBlockTokens * width) * sizeof(float));
+  memory_ =
+      Buffer(static_cast<size_t>(layers * num_blocks * kBlockTokens * width * DTypeBytes(dtype)), device);
 }
 
 PagedKvView PagedKvCache::View(int64_t layer) const {
   PERIGEE_CHECK(layer >= 0 && layer < layers_);
-  return {.data = memory_.As<float>() + layer * num_blocks_ * kBlockTokens * width_,
+  const int64_t layer_bytes = num_blocks_ * kBlockTokens * width_ * DTypeBytes(dtype_);
+  return {.data = memory_.As<std::byte>() + layer * layer_bytes,
           .block_tokens = kBlockTokens,
-          .width = width_};
+          .width = width_,
+          .dtype = dtype_};
 }
 
 }  // namespace perigee::cache

@@ -16,7 +16,8 @@ inline constexpr int64_t kBlockTokens = 64;
 // is read.
 class PagedKvCache {
  public:
-  PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width);
+  PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width, DType dtype = DType::kF32,
+               Device device = Device::kCpu);
 
   int64_t num_blocks() const { return num_blocks_; }
   PagedKvView View(int64_t layer) const;
@@ -26,6 +27,7 @@ class PagedKvCache {
   int64_t layers_;
   int64_t num_blocks_;
   int64_t width_;
+  DType dtype_;
   Buffer memory_;
 };
 

@@ -11,11 +11,14 @@ namespace perigee::cache {
 // of every KDA layer. A slot must be zeroed when a sequence gets it (a freed slot keeps stale data).
 class RecurrentStatePool {
  public:
-  RecurrentStatePool(int64_t layers, int64_t num_slots, int64_t recurrent_floats, int64_t conv_floats);
+  // conv_floats: elements of conv_dtype.
+  RecurrentStatePool(int64_t layers, int64_t num_slots, int64_t recurrent_floats, int64_t conv_floats,
+                     DType conv_dtype = DType::kF32, Device device = Device::kCpu);
 
   int64_t num_slots() const { return num_slots_; }
   StateView View(int64_t layer) const;
-  void Zero(int64_t slot);
+  // In the order of the stream.
+  void Zero(int64_t slot, Stream stream = {});
   uint64_t Bytes() const { return recurrent_.bytes() + conv_.bytes(); }
 
  private:
@@ -23,6 +26,7 @@ class RecurrentStatePool {
   int64_t num_slots_;
   int64_t recurrent_floats_;
   int64_t conv_floats_;
+  DType conv_dtype_;
   Buffer recurrent_;  // [layers, num_slots, recurrent_floats]
   Buffer conv_;       // [layers, num_slots, conv_floats]
 };

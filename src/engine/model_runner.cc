@@ -19,7 +19,7 @@ constexpr int64_t kLogitRows = 64;
 StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan, const Sampler* sampler) {
   const TraceScope trace(plan.phase == batch::Phase::kPrefill ? "prefill" : "decode");
   for (const batch::PlannedSpan& span : plan.spans) {
-    if (span.fresh_state) caches_.states->Zero(span.state_slot);
+    if (span.fresh_state) caches_.states->Zero(span.state_slot, context_.stream);
   }
   const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
   parallel::StepLayout layout = parallel::MakeStepLayout(plan.mode, batch, policy_.strategy, parallel_);
@@ -28,8 +28,7 @@ StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan,
   const auto num_rows = static_cast<int64_t>(rows.size());
 
   const kernels::Workspace::Scope scope(*context_.workspace);
-  const MatrixF hidden(context_.workspace->Floats(num_rows * model_.hidden_size()), num_rows,
-                       model_.hidden_size());
+  const Matrix hidden = context_.Room(num_rows, model_.hidden_size());
   PERIGEE_RETURN_IF_ERROR(model_.Forward(context_, batch, layout, parallel_, caches_, hidden));
 
   std::vector<SpanResult> results(plan.spans.size());
@@ -57,7 +56,7 @@ std::vector<ModelRunner::RowSource> ModelRunner::LocateWantedRows(const batch::F
 }
 
 Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows,
-                             ConstMatrixF hidden, const Sampler* sampler, std::vector<SpanResult>& results) {
+                             ConstMatrix hidden, const Sampler* sampler, std::vector<SpanResult>& results) {
   const kernels::Workspace::Scope scope(*context_.workspace);
   std::vector<LogitWish> wishes(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -67,11 +66,11 @@ Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSo
     wishes[r].all = span.sample && rows[r].row + 1 == span.tokens.size();
   }
   const model::VocabularyShare share = model_.vocabulary();
-  const MatrixF logits(context_.workspace->Floats(hidden.rows * share.size()), hidden.rows, share.size());
+  const Matrix logits = context_.Room(hidden.rows, share.size(), DType::kF32);
   model_.Logits(context_, hidden, logits);
   PERIGEE_ASSIGN_OR_RETURN(
       const std::vector<RowLogits> gathered,
-      GatherLogits(context_, parallel_.tp_group, share, model_.vocab_size(), logits, wishes));
+      GatherLogits(context_, parallel_.tp_group, share, model_.vocab_size(), logits.As<float>(), wishes));
   if (sampler == nullptr) return Status::Ok();
   for (size_t r = 0; r < rows.size(); ++r) {
     if (!std::isfinite(gathered[r].lse)) results[rows[r].span].failed = true;

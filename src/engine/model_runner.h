@@ -52,7 +52,7 @@ class ModelRunner {
     size_t row = 0;  // within the span
   };
   static std::vector<RowSource> LocateWantedRows(const batch::ForwardBatch& batch);
-  Status ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows, ConstMatrixF hidden,
+  Status ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows, ConstMatrix hidden,
                   const Sampler* sampler, std::vector<SpanResult>& results);
 
   const model::CausalLm& model_;

@@ -9,14 +9,20 @@
 namespace perigee::kernels {
 namespace {
 constexpr size_t kMinBlock = size_t{1} << 20;
+constexpr size_t kDeviceAlignment = 256;
+}  // namespace
+
+Workspace::Workspace(Device device, size_t reserve) : device_(device) {
+  if (reserve > 0) blocks_.push_back({Buffer(reserve, device), 0});
 }
 
 void* Workspace::Take(size_t bytes) {
-  bytes = AlignUp(std::max<size_t>(bytes, 1), Buffer::kAlignment);
+  bytes =
+      AlignUp(std::max<size_t>(bytes, 1), device_ == Device::kCpu ? Buffer::kAlignment : kDeviceAlignment);
   while (current_ < blocks_.size() && blocks_[current_].used + bytes > blocks_[current_].memory.bytes()) {
     if (++current_ < blocks_.size()) blocks_[current_].used = 0;
   }
-  if (current_ == blocks_.size()) blocks_.push_back({Buffer(std::max(bytes, kMinBlock)), 0});
+  if (current_ == blocks_.size()) blocks_.push_back({Buffer(std::max(bytes, kMinBlock), device_), 0});
   Block& block = blocks_[current_];
   void* p = block.memory.As<std::byte>() + block.used;
   block.used += bytes;
@@ -49,10 +55,16 @@ Workspace::Scope::~Scope() {
   if (block_ == 0 && used_ == 0 && workspace_.blocks_.size() > 1) {
     const size_t total = workspace_.BytesHeld();
     workspace_.blocks_.clear();
-    workspace_.blocks_.push_back({Buffer(total), 0});
+    workspace_.blocks_.push_back({Buffer(total, workspace_.device_), 0});
   }
   workspace_.current_ = block_;
   if (block_ < workspace_.blocks_.size()) workspace_.blocks_[block_].used = used_;
+}
+
+Matrix KernelContext::Room(int64_t rows, int64_t cols, DType dtype) const {
+  PERIGEE_CHECK(rows >= 0 && cols >= 0);
+  void* data = workspace->Bytes(static_cast<size_t>(rows * cols * DTypeBytes(dtype)));
+  return {static_cast<std::byte*>(data), dtype, rows, cols, cols};
 }
 
 void ForTasks(const KernelContext& context, int64_t tasks, int64_t scratch_floats,

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <span>
-
 #include "base/status.h"
 #include "layers/step_context.h"
 #include "tensor/matrix.h"
@@ -16,11 +12,10 @@ class Attention {
   virtual ~Attention() = default;
 
   // x: normed rows [rows, hidden], all rows of the step or this rank's (step.layout), as the layer's layouts
-  // ask. y: the branch to add to the residual, of the rows at `chosen` places of x (ascending; absent: all of
+  // ask. y: the branch to add to the residual, of the chosen rows of x (null: all of
   // them), [chosen, hidden]; it may still owe a sum over ranks. States and latents are updated for all rows
   // whatever is chosen.
-  virtual Status Forward(const StepContext& step, ConstMatrixF x,
-                         std::optional<std::span<const int64_t>> chosen, MatrixF y) const = 0;
+  virtual Status Forward(const StepContext& step, ConstMatrix x, const RowChoice* chosen, Matrix y) const = 0;
 };
 
 }  // namespace perigee::layers

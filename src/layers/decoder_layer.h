@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "layers/attention.h"
 #include "layers/feed_forward.h"
+#include "tensor/parameter.h"
 
 namespace perigee::layers {
 
@@ -15,11 +16,11 @@ namespace perigee::layers {
 struct WantedRows {
   parallel::RowPartition rows =
       parallel::RowPartition::Whole(0);  // the wanted rows, numbered by their place among them
-  std::vector<int64_t> full_places;      // places of the wanted rows among all rows
-  std::vector<int64_t> local_places;     // places of this rank's wanted rows among its rows
+  RowChoice full;                        // the wanted rows among all rows
+  RowChoice local;                       // this rank's wanted rows among its rows
 
-  const std::vector<int64_t>& Places(parallel::Sharding held) const {
-    return held == parallel::Sharding::kCp ? local_places : full_places;
+  const RowChoice& Of(parallel::Sharding held) const {
+    return held == parallel::Sharding::kCp ? local : full;
   }
 };
 
@@ -37,21 +38,24 @@ class DecoderLayer {
 
  private:
   // Adds the branch (if there is one) and norms: [rows, hidden].
-  MatrixF AddAndNorm(const StepContext& step, const parallel::RowStream& stream,
-                     const std::vector<float>& weight) const;
+  Matrix AddAndNorm(const StepContext& step, const parallel::RowStream& stream,
+                    const Parameter& weight) const;
   Status Attend(const StepContext& step, const WantedRows* wanted, parallel::RowStream& stream) const;
 
   size_t index_;
   float norm_eps_;
-  std::vector<float> input_layernorm_;
-  std::vector<float> post_attention_layernorm_;
+  Parameter input_layernorm_;
+  Parameter post_attention_layernorm_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<FeedForward> feed_forward_;
 };
 
 // residual += branch; the branch is gone afterwards.
 void AddBranch(const StepContext& step, parallel::RowStream& stream);
-// The rows at `places`, in the step's workspace.
-MatrixF SelectRows(const StepContext& step, std::span<const int64_t> places, ConstMatrixF rows);
+// The chosen rows, in the step's workspace.
+Matrix SelectRows(const StepContext& step, const RowChoice& choice, ConstMatrix rows);
+
+// Copies rows out of the step's workspace.
+void StoreRows(const StepContext& step, ConstMatrix rows, Matrix storage);
 
 }  // namespace perigee::layers

@@ -1,6 +1,6 @@
 #include "layers/embedding.h"
 
-#include <algorithm>
+#include <vector>
 
 #include "kernels/norm/norm.h"
 
@@ -10,41 +10,43 @@ Embedding::Embedding(const Shard& shard, const WeightScope& weights) {
   const StoredTensor& t = weights.Mapped("weight");
   table_ = {t.bytes.data(), t.dtype, t.shape[0], t.shape[1]};
   share_ = shard.Of(table_.rows);
+  if (weights.device() == Device::kCpu) return;
+  on_device_ = Buffer::Of(t.bytes.data(), t.bytes.size(), weights.device());
+  table_.data = on_device_.data();
 }
 
-void Embedding::Forward(const kernels::KernelContext& context, std::span<const int32_t> ids,
-                        MatrixF out) const {
+void Embedding::Forward(const kernels::KernelContext& context, StepSpan<int32_t> ids, Matrix out) const {
   EmbeddingLookup(context, table_, ids, out);
 }
 
-void Embedding::ForwardShare(const kernels::KernelContext& context, std::span<const int32_t> ids,
-                             MatrixF out) const {
+void Embedding::ForwardShare(const kernels::KernelContext& context, StepSpan<int32_t> ids, Matrix out) const {
   std::vector<int32_t> own;
   std::vector<int64_t> places;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < share_.begin || ids[i] >= share_.end) continue;
-    own.push_back(ids[i]);
+  for (size_t i = 0; i < ids.host.size(); ++i) {
+    const int32_t id = ids.host[i];
+    if (id < share_.begin || id >= share_.end) continue;
+    own.push_back(id);
     places.push_back(static_cast<int64_t>(i));
   }
   const kernels::Workspace::Scope scope(*context.workspace);
   const auto count = static_cast<int64_t>(own.size());
-  const MatrixF looked_up(context.workspace->Floats(count * out.cols), count, out.cols);
+  const Matrix looked_up = context.Room(count, out.cols);
   EmbeddingLookup(context, table_, own, looked_up);
-  std::fill_n(out.data, out.rows * out.cols, 0.0f);
+  ZeroRows(context, out);
   ScatterRows(context, looked_up, places, out);
 }
 
 LmHead::LmHead(int64_t vocab_size, const Shard& shard, const WeightScope& weights, float norm_eps)
     : vocabulary_(shard.Of(vocab_size)),
       norm_eps_(norm_eps),
-      norm_(weights.Floats("model.norm.weight")),
+      norm_(weights.Parameters("model.norm.weight")),
       lm_head_(weights.Linear({{"lm_head", vocabulary_}})) {}
 
-void LmHead::FinalNorm(const kernels::KernelContext& context, ConstMatrixF hidden, MatrixF out) const {
+void LmHead::FinalNorm(const kernels::KernelContext& context, ConstMatrix hidden, Matrix out) const {
   RmsNorm(context, hidden, norm_, norm_eps_, out);
 }
 
-void LmHead::Logits(const kernels::KernelContext& context, ConstMatrixF normed, MatrixF logits) const {
+void LmHead::Logits(const kernels::KernelContext& context, ConstMatrix normed, Matrix logits) const {
   Gemm(context, normed, lm_head_, logits);
 }
 

@@ -59,14 +59,14 @@ ExpertCut CutExperts(const MoeOptions& options, const Shard& shard) {
 DenseMlp::DenseMlp(int64_t width, const Shard& shard, const WeightScope& weights)
     : mlp_(LoadMlp(weights, kMlp, shard.Of(width), shard.PartBounds(width))) {}
 
-void DenseMlp::Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const {
+void DenseMlp::Forward(const kernels::KernelContext& context, ConstMatrix x, Matrix y) const {
   GatedMlp(context, mlp_, x, y);
 }
 
 Moe::Moe(const MoeOptions& options, const Shard& shard, const WeightScope& weights)
     : options_(options),
       gate_(weights.Linear({{"gate", std::nullopt}})),
-      correction_bias_(weights.Floats("gate.e_score_correction_bias")) {
+      correction_bias_(weights.Parameters("gate.e_score_correction_bias")) {
   const ExpertCut cut = CutExperts(options, shard);
   const WeightScope experts = weights.In("experts");
   experts_.first_expert = cut.experts.begin;
@@ -82,6 +82,7 @@ Moe::Moe(const MoeOptions& options, const Shard& shard, const WeightScope& weigh
     }
     experts_.experts.push_back(std::move(expert));
   }
+  ListExperts(experts_);
   if (options.shared_width > 0) {
     std::vector<int64_t> bounds = shard.PartBounds(options.shared_width);
     if (cut.parts == 1) bounds = {0, bounds.back()};
@@ -90,10 +91,9 @@ Moe::Moe(const MoeOptions& options, const Shard& shard, const WeightScope& weigh
   }
 }
 
-void Moe::Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const {
+void Moe::Forward(const kernels::KernelContext& context, ConstMatrix x, Matrix y) const {
   const kernels::Workspace::Scope scope(*context.workspace);
-  const MatrixF logits(context.workspace->Floats(x.rows * options_.num_experts), x.rows,
-                       options_.num_experts);
+  const Matrix logits = context.Room(x.rows, options_.num_experts, DType::kF32);
   Gemm(context, x, gate_, logits);
   const kernels::Routing routing = RouteTopK(context, logits, correction_bias_, options_.router);
   MoeForward(context, experts_, routing, x, y);

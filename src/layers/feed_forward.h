@@ -7,6 +7,7 @@
 #include "layers/weight_scope.h"
 #include "parallel/shard.h"
 #include "tensor/matrix.h"
+#include "tensor/parameter.h"
 
 namespace perigee::layers {
 
@@ -16,7 +17,7 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
   // x: normed rows [rows, hidden]; y [rows, hidden]: the branch to add to the residual.
-  virtual void Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const = 0;
+  virtual void Forward(const kernels::KernelContext& context, ConstMatrix x, Matrix y) const = 0;
 };
 
 // down(silu(gate(x)) * up(x)).
@@ -24,7 +25,7 @@ class DenseMlp final : public FeedForward {
  public:
   // weights: the scope "model.layers.{l}.mlp."; width: intermediate_size.
   DenseMlp(int64_t width, const Shard& shard, const WeightScope& weights);
-  void Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const override;
+  void Forward(const kernels::KernelContext& context, ConstMatrix x, Matrix y) const override;
 
  private:
   kernels::MlpWeights mlp_;
@@ -42,12 +43,12 @@ class Moe final : public FeedForward {
  public:
   // weights: the scope "model.layers.{l}.block_sparse_moe.".
   Moe(const MoeOptions& options, const Shard& shard, const WeightScope& weights);
-  void Forward(const kernels::KernelContext& context, ConstMatrixF x, MatrixF y) const override;
+  void Forward(const kernels::KernelContext& context, ConstMatrix x, Matrix y) const override;
 
  private:
   MoeOptions options_;
   kernels::PackedWeight gate_;
-  std::vector<float> correction_bias_;  // [num_experts]
+  Parameter correction_bias_;  // [num_experts]
   kernels::MoeWeights experts_;
 };
 

@@ -1,5 +1,6 @@
 #include "layers/kda_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -18,7 +19,7 @@ Range Channels(Range heads, int64_t head_dim) {
 
 // Taps of some channels of three convolutions [channels, 1, width] side by side, turned to [width, 3 *
 // channels].
-std::vector<float> ConvTaps(const WeightScope& weights, Range channels, int64_t width) {
+Parameter ConvTaps(const WeightScope& weights, Range channels, int64_t width) {
   const int64_t count = channels.size();
   std::vector<float> taps(static_cast<size_t>(3 * count * width));
   int64_t first = 0;
@@ -31,7 +32,14 @@ std::vector<float> ConvTaps(const WeightScope& weights, Range channels, int64_t 
     }
     first += count;
   }
-  return taps;
+  return {taps, weights.device()};
+}
+
+// -exp(A_log).
+Parameter NegExpA(const WeightScope& weights, Range heads) {
+  std::vector<float> a = weights.Floats("A_log", heads);
+  for (float& x : a) x = -std::exp(x);
+  return {a, weights.device()};
 }
 
 kernels::PackedWeight InProj(const WeightScope& weights, Range heads, Range channels) {
@@ -49,7 +57,7 @@ KdaAttention::KdaAttention(const KdaOptions& options, const Shard& shard, const 
     : options_(options),
       own_(
           Load(weights, shard.Of(options.num_heads), shard.PartBounds(options.num_heads * options.head_dim))),
-      o_norm_(weights.Floats("o_norm.weight")) {
+      o_norm_(weights.Parameters("o_norm.weight")) {
   if (shard.holds_kda) {
     held_ = Load(weights, shard.Held(options.num_heads),
                  shard.PartBounds(options.num_heads * options.head_dim, shard.first_held, shard.num_held));
@@ -67,9 +75,8 @@ KdaAttention::Heads KdaAttention::Load(const WeightScope& weights, Range heads,
           .o_proj = weights.LinearCols("o_proj", channels),
           .o_parts = std::move(o_parts),
           .conv_taps = ConvTaps(weights, channels, options_.conv_width),
-          .dt_bias = weights.Floats("dt_bias", channels),
-          .neg_exp_a = weights.Floats("A_log", heads)};
-  for (float& a : h.neg_exp_a) a = -std::exp(a);
+          .dt_bias = weights.Parameters("dt_bias", channels),
+          .neg_exp_a = NegExpA(weights, heads)};
   return h;
 }
 
@@ -77,8 +84,8 @@ std::vector<int64_t> KdaAttention::InProjSplit() const {
   return {3 * own_.width, own_.heads.size(), 2 * options_.gate_rank};
 }
 
-Status KdaAttention::Forward(const StepContext& step, ConstMatrixF x,
-                             std::optional<std::span<const int64_t>> chosen, MatrixF y) const {
+Status KdaAttention::Forward(const StepContext& step, ConstMatrix x, const RowChoice* chosen,
+                             Matrix y) const {
   const kernels::KernelContext& k = step.kernels;
   const kernels::Workspace::Scope scope(*k.workspace);
   const bool sharded = step.communicator.RowsAreSharded(parallel::BlockKind::kKda);
@@ -86,18 +93,16 @@ Status KdaAttention::Forward(const StepContext& step, ConstMatrixF x,
   const Heads& h = sharded ? *held_ : own_;
   const int64_t rows = x.rows;
   const int64_t rank = options_.gate_rank;
-  const auto room = [&](int64_t count, int64_t cols) {
-    return MatrixF(k.workspace->Floats(count * cols), count, cols);
-  };
 
-  const MatrixF projected = room(rows, h.in_proj.out());
+  const Matrix projected = k.Room(rows, h.in_proj.out());
   Gemm(k, x, h.in_proj, projected);
-  const MatrixF beta = projected.Cols(3 * h.width, h.heads.size());
-  Sigmoid(k, beta, beta);
-  const MatrixF g = room(rows, h.width);
+  // Write strengths and decays stay in fp32: the state sums over the whole sequence.
+  const Matrix beta = k.Room(rows, h.heads.size(), DType::kF32);
+  Sigmoid(k, projected.Cols(3 * h.width, h.heads.size()), beta);
+  const Matrix g = k.Room(rows, h.width, DType::kF32);
   Gemm(k, projected.Cols(3 * h.width + h.heads.size(), rank), h.f_b_proj, g);
   KdaGate(k, g, h.dt_bias, h.neg_exp_a, g);
-  MatrixF mixed = room(rows, h.width);
+  Matrix mixed = k.Room(rows, h.width);
   const Rows in{projected.Cols(0, 3 * h.width), g, beta};
   if (sharded) {
     PERIGEE_RETURN_IF_ERROR(MixSegments(step, h, in, mixed));
@@ -105,24 +110,24 @@ Status KdaAttention::Forward(const StepContext& step, ConstMatrixF x,
     Mix(step, h, in, mixed);
   }
 
-  MatrixF gate_in = projected.Cols(3 * h.width + h.heads.size() + rank, rank);
-  if (chosen) {
-    const MatrixF chosen_mixed = room(y.rows, h.width);
-    const MatrixF chosen_gate_in = room(y.rows, rank);
-    GatherRows(k, mixed, *chosen, chosen_mixed);
-    GatherRows(k, gate_in, *chosen, chosen_gate_in);
+  Matrix gate_in = projected.Cols(3 * h.width + h.heads.size() + rank, rank);
+  if (chosen != nullptr) {
+    const Matrix chosen_mixed = k.Room(y.rows, h.width);
+    const Matrix chosen_gate_in = k.Room(y.rows, rank);
+    GatherRows(k, mixed, chosen->index, chosen_mixed);
+    GatherRows(k, gate_in, chosen->index, chosen_gate_in);
     mixed = chosen_mixed;
     gate_in = chosen_gate_in;
   }
-  const MatrixF output_gate = room(y.rows, h.width);
+  const Matrix output_gate = k.Room(y.rows, h.width);
   Gemm(k, gate_in, h.g_b_proj, output_gate);
   GatedRmsNorm(k, mixed, output_gate, o_norm_, options_.norm_eps, mixed);
   GemmInParts(k, mixed, h.o_proj, h.o_parts, y);
   return Status::Ok();
 }
 
-kernels::KdaArgs KdaAttention::ArgsOf(const Heads& h, ConstMatrixF convolved, const Rows& rows,
-                                      MatrixF out) const {
+kernels::KdaArgs KdaAttention::ArgsOf(const Heads& h, ConstMatrix convolved, const Rows& rows,
+                                      Matrix out) const {
   return {.num_heads = h.heads.size(),
           .key_dim = options_.head_dim,
           .value_dim = options_.head_dim,
@@ -132,23 +137,19 @@ kernels::KdaArgs KdaAttention::ArgsOf(const Heads& h, ConstMatrixF convolved, co
           .g = rows.g,
           .beta = rows.beta,
           .segments = {},
+          .states = {},
           .out = out};
 }
 
-void KdaAttention::Mix(const StepContext& step, const Heads& h, const Rows& rows, MatrixF out) const {
+void KdaAttention::Mix(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const {
   const kernels::KernelContext& k = step.kernels;
   const StateView states = step.states.View(options_.state_layer);
-  std::vector<kernels::ConvSegment> conv_segments;
-  std::vector<kernels::KdaSegment> kda_segments;
-  for (const batch::SeqSpan& span : step.batch.spans) {
-    const int32_t slot = step.batch.state_slots[static_cast<size_t>(span.seq)];
-    conv_segments.push_back({span.q_begin, span.q_len, states.Conv(slot)});
-    kda_segments.push_back({span.q_begin, span.q_len, states.Recurrent(slot)});
-  }
-  const MatrixF convolved(k.workspace->Floats(rows.qkv.rows * rows.qkv.cols), rows.qkv.rows, rows.qkv.cols);
-  CausalConv1d(k, rows.qkv, {h.conv_taps.data(), options_.conv_width, 3 * h.width}, conv_segments, convolved);
+  const Matrix convolved = k.Room(rows.qkv.rows, rows.qkv.cols);
+  CausalConv1d(k, rows.qkv, {h.conv_taps.data(), options_.conv_width, 3 * h.width}, step.segments.list, states,
+               convolved);
   kernels::KdaArgs args = ArgsOf(h, convolved, rows, out);
-  args.segments = kda_segments;
+  args.segments = step.segments.list;
+  args.states = states;
   if (step.batch.phase == batch::Phase::kPrefill) {
     KdaPrefill(k, args);
   } else {
@@ -156,19 +157,24 @@ void KdaAttention::Mix(const StepContext& step, const Heads& h, const Rows& rows
   }
 }
 
-MatrixF KdaAttention::ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrixF qkv,
+Matrix KdaAttention::ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrix qkv,
                                      const parallel::HaloExchange& halo) const {
   const kernels::KernelContext& k = step.kernels;
   const parallel::SegmentPlan& plan = step.layout.segments;
-  std::vector<kernels::ConvSegment> segments;
-  for (const size_t i : plan.ranks[static_cast<size_t>(plan.rank)]) {
+  const std::vector<size_t>& own = plan.ranks[static_cast<size_t>(plan.rank)];
+  // Tails by place of the piece among this rank's.
+  const int64_t tail_floats = (options_.conv_width - 1) * qkv.cols;
+  const StateView tails{.conv = k.workspace->Floats(static_cast<int64_t>(own.size()) * tail_floats),
+                        .conv_stride = tail_floats};
+  std::vector<Segment> segments;
+  for (const size_t i : own) {
     const parallel::Piece& piece = plan.pieces[i];
-    float* tail = k.workspace->Floats((options_.conv_width - 1) * qkv.cols);
-    halo.TailBefore(piece.span, piece.begin, tail);
-    segments.push_back({piece.local_row, piece.len, tail});
+    const auto place = static_cast<int32_t>(segments.size());
+    halo.TailBefore(piece.span, piece.begin, tails.Conv(place));
+    segments.push_back({.q_begin = piece.local_row, .q_len = piece.len, .slot = place});
   }
-  const MatrixF convolved(k.workspace->Floats(qkv.rows * qkv.cols), qkv.rows, qkv.cols);
-  CausalConv1d(k, qkv, {h.conv_taps.data(), options_.conv_width, qkv.cols}, segments, convolved);
+  const Matrix convolved = k.Room(qkv.rows, qkv.cols);
+  CausalConv1d(k, qkv, {h.conv_taps.data(), options_.conv_width, qkv.cols}, segments, tails, convolved);
   return convolved;
 }
 
@@ -192,7 +198,7 @@ void KdaAttention::KeepShares(const StepContext& step, const Heads& h, const par
 }
 
 Status KdaAttention::MixSegments(const StepContext& step, const Heads& h, const Rows& rows,
-                                 MatrixF out) const {
+                                 Matrix out) const {
   const kernels::KernelContext& k = step.kernels;
   const parallel::ParallelContext& parallel = step.communicator.parallel();
   const parallel::SegmentPlan& plan = step.layout.segments;
@@ -204,29 +210,40 @@ Status KdaAttention::MixSegments(const StepContext& step, const Heads& h, const 
   const int64_t state_share = own_.width * options_.head_dim;
   const parallel::HaloShape halo_shape{options_.conv_width - 1, 3, h.width, state_share};
   PERIGEE_ASSIGN_OR_RETURN(const parallel::HaloExchange halo,
-                           parallel::HaloExchange::Run(parallel, plan, k, halo_shape, rows.qkv, entries));
+                           parallel::HaloExchange::Run(parallel, plan, k, halo_shape, rows.qkv.As<float>(), entries));
   kernels::KdaArgs args = ArgsOf(h, ConvolvePieces(step, h, rows.qkv, halo), rows, out);
 
   // A span's first piece runs at once, the others when the states before them are known.
   parallel::SegmentScan scan(parallel, plan, k, {args.num_heads, args.key_dim, args.value_dim});
-  std::vector<kernels::KdaSegment> first, later;
+  const int64_t state_floats = h.width * args.value_dim;
+  // The state that each piece begins with and then the one it leaves, by its place among this rank's.
+  const StateView piece_states{
+      .recurrent = k.workspace->Floats(static_cast<int64_t>(scan.own().size()) * state_floats),
+      .recurrent_stride = state_floats};
+  std::vector<Segment> first, later;
   std::vector<kernels::KdaSummarySegment> summaries;
   std::vector<parallel::SegmentScan::Wish> wishes;
-  for (const parallel::SegmentScan::Own& own : scan.own()) {
+  for (size_t i = 0; i < scan.own().size(); ++i) {
+    const parallel::SegmentScan::Own& own = scan.own()[i];
     const parallel::Piece& piece = own.piece;
+    const Segment segment{.q_begin = piece.local_row, .q_len = piece.len, .slot = static_cast<int32_t>(i)};
     if (piece.begin == 0) {
-      halo.EntryState(piece.span, own.state);
-      first.push_back({piece.local_row, piece.len, own.state});
+      halo.EntryState(piece.span, piece_states.Recurrent(segment.slot));
+      first.push_back(segment);
       continue;
     }
     summaries.push_back({piece.local_row, piece.len, own.transition, own.state});
-    float* entry = k.workspace->Floats(h.width * args.value_dim);
-    later.push_back({piece.local_row, piece.len, entry});
-    wishes.push_back({piece.span, piece.begin, 0, args.num_heads, entry});
+    later.push_back(segment);
+    wishes.push_back({piece.span, piece.begin, 0, args.num_heads, piece_states.Recurrent(segment.slot)});
   }
+  args.states = piece_states;
   args.segments = first;
   KdaPrefill(k, args);
-  KdaSummary(k, {args.num_heads, args.key_dim, args.value_dim, args.k, args.v, args.g, args.beta, summaries});
+  for (const Segment& s : first) {
+    std::copy_n(piece_states.Recurrent(s.slot), state_floats, scan.own()[static_cast<size_t>(s.slot)].state);
+  }
+  KdaSummary(k, {args.num_heads, args.key_dim, args.value_dim, args.k.As<float>(), args.v.As<float>(),
+                 args.g.As<float>(), args.beta.As<float>(), summaries});
   PERIGEE_RETURN_IF_ERROR(scan.Gather());
 
   KeepShares(step, h, halo, wishes);

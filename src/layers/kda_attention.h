@@ -11,6 +11,7 @@
 #include "parallel/halo_exchange.h"
 #include "parallel/segment_scan.h"
 #include "parallel/shard.h"
+#include "tensor/parameter.h"
 
 namespace perigee::layers {
 
@@ -31,8 +32,7 @@ class KdaAttention final : public Attention {
  public:
   // weights: the scope "model.layers.{l}.self_attn.".
   KdaAttention(const KdaOptions& options, const Shard& shard, const WeightScope& weights);
-  Status Forward(const StepContext& step, ConstMatrixF x, std::optional<std::span<const int64_t>> chosen,
-                 MatrixF y) const override;
+  Status Forward(const StepContext& step, ConstMatrix x, const RowChoice* chosen, Matrix y) const override;
 
   // Outputs of the fused input projection of the share: q, k and v channels; b; f_a and g_a.
   std::vector<int64_t> InProjSplit() const;
@@ -47,32 +47,32 @@ class KdaAttention final : public Attention {
     kernels::PackedWeight g_b_proj;
     kernels::PackedWeight o_proj;  // columns of the heads
     std::vector<int64_t> o_parts;
-    std::vector<float> conv_taps;  // [conv_width, 3 * width]: q | k | v channels
-    std::vector<float> dt_bias;    // [width]
-    std::vector<float> neg_exp_a;  // [heads]: -exp(A_log)
+    Parameter conv_taps;  // [conv_width, 3 * width]: q | k | v channels
+    Parameter dt_bias;    // [width]
+    Parameter neg_exp_a;  // [heads]: -exp(A_log)
   };
   // The rows as the delta rule takes them, before their convolution.
   struct Rows {
-    ConstMatrixF qkv;
-    ConstMatrixF g;
-    ConstMatrixF beta;
+    ConstMatrix qkv;
+    ConstMatrix g;
+    ConstMatrix beta;
   };
 
   Heads Load(const WeightScope& weights, Range heads, std::vector<int64_t> o_parts) const;
-  void Mix(const StepContext& step, const Heads& h, const Rows& rows, MatrixF out) const;
+  void Mix(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const;
   // The same for this rank's rows of a sharded step.
-  Status MixSegments(const StepContext& step, const Heads& h, const Rows& rows, MatrixF out) const;
+  Status MixSegments(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const;
   // Convolves this rank's pieces, each after the rows before it.
-  MatrixF ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrixF qkv,
+  Matrix ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrix qkv,
                          const parallel::HaloExchange& halo) const;
   void KeepShares(const StepContext& step, const Heads& h, const parallel::HaloExchange& halo,
                   std::vector<parallel::SegmentScan::Wish>& wishes) const;
-  kernels::KdaArgs ArgsOf(const Heads& h, ConstMatrixF convolved, const Rows& rows, MatrixF out) const;
+  kernels::KdaArgs ArgsOf(const Heads& h, ConstMatrix convolved, const Rows& rows, Matrix out) const;
 
   KdaOptions options_;
   Heads own_;                  // the share's
   std::optional<Heads> held_;  // all that the rank holds, where the state mode can be asked for
-  std::vector<float> o_norm_;  // [head_dim]
+  Parameter o_norm_;  // [head_dim]
 };
 
 }  // namespace perigee::layers

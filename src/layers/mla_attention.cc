@@ -10,13 +10,6 @@ namespace {
 // (specification 3.2).
 constexpr float kLatentNormEps = 1e-6f;
 
-std::vector<kernels::MlaSegment> Segments(const StepContext& step, std::span<const batch::SeqSpan> spans) {
-  std::vector<kernels::MlaSegment> segments;
-  for (const batch::SeqSpan& s : spans)
-    segments.push_back({s.q_begin, s.q_len, s.kv_len, step.batch.BlockTable(s.seq)});
-  return segments;
-}
-
 }  // namespace
 
 MlaAttention::MlaAttention(const MlaOptions& options, const Shard& shard, const WeightScope& weights)
@@ -30,11 +23,13 @@ MlaAttention::MlaAttention(const MlaOptions& options, const Shard& shard, const 
     h.q_proj = weights.Linear({{"q_proj", Range{heads.begin * dims.qk(), heads.end * dims.qk()}}});
     const int64_t kv_rows = dims.nope + dims.value;
     weights.Matrix("kv_b_proj.weight", {heads.begin * kv_rows, heads.end * kv_rows},
-                   [&](const kernels::StoredMatrix& m) { h.kv_b = kernels::MlaWeights::Pack(h.dims, m); });
+                   [&](const kernels::StoredMatrix& m) {
+                     h.kv_b = kernels::MlaWeights::Pack(h.dims, m, weights.device());
+                   });
     held_.push_back(std::move(h));
   }
   kv_a_proj_ = weights.Linear({{"kv_a_proj_with_mqa", std::nullopt}});
-  kv_a_layernorm_ = weights.Floats("kv_a_layernorm.weight");
+  kv_a_layernorm_ = weights.Parameters("kv_a_layernorm.weight");
   const int64_t width = dims.num_heads * dims.value;
   const Range held = shard.Held(dims.num_heads);
   o_proj_ = weights.LinearCols("o_proj", {held.begin * dims.value, held.end * dims.value});
@@ -43,17 +38,17 @@ MlaAttention::MlaAttention(const MlaOptions& options, const Shard& shard, const 
   for (int64_t& bound : own_parts_) bound += (shard.Of(dims.num_heads).begin - held.begin) * dims.value;
 }
 
-Status MlaAttention::Append(const StepContext& step, ConstMatrixF x, bool sharded) const {
+Status MlaAttention::Append(const StepContext& step, ConstMatrix x, bool sharded) const {
   const kernels::KernelContext& k = step.kernels;
   const kernels::MlaDims& dims = options_.dims;
-  MatrixF records(k.workspace->Floats(x.rows * dims.record()), x.rows, dims.record());
+  Matrix records = k.Room(x.rows, dims.record());
   Gemm(k, x, kv_a_proj_, records);
   RmsNorm(k, records.Cols(0, dims.rank), kv_a_layernorm_, kLatentNormEps, records.Cols(0, dims.rank));
   if (sharded) {
     PERIGEE_ASSIGN_OR_RETURN(records, step.communicator.GatherRows(records));
   }
-  MlaAppend(k, records.Cols(0, dims.rank), records.Cols(dims.rank, dims.rope),
-            Segments(step, step.batch.spans), step.kv.View(options_.kv_layer));
+  MlaAppend(k, records.Cols(0, dims.rank), records.Cols(dims.rank, dims.rope), step.segments,
+            step.kv.View(options_.kv_layer));
   return Status::Ok();
 }
 
@@ -72,19 +67,18 @@ bool MlaAttention::ReadsLatents(const StepContext& step) const {
   return rows * (2 * dims.rank - dims.nope - dims.value) < dims.rank * (dims.nope + dims.value);
 }
 
-Status MlaAttention::Forward(const StepContext& step, ConstMatrixF x,
-                             std::optional<std::span<const int64_t>> chosen, MatrixF y) const {
+Status MlaAttention::Forward(const StepContext& step, ConstMatrix x, const RowChoice* chosen,
+                             Matrix y) const {
   const kernels::KernelContext& k = step.kernels;
   const kernels::Workspace::Scope scope(*k.workspace);
   const bool sharded = step.communicator.RowsAreSharded(parallel::BlockKind::kMla);
   PERIGEE_RETURN_IF_ERROR(Append(step, x, sharded));
 
-  const std::vector<batch::SeqSpan>& all = sharded ? step.layout.local_spans : step.batch.spans;
-  std::vector<kernels::MlaSegment> segments = Segments(step, all);
-  if (chosen) {
-    segments = Segments(step, parallel::SelectSpans(all, *chosen));
-    const MatrixF rows(k.workspace->Floats(y.rows * x.cols), y.rows, x.cols);
-    GatherRows(k, x, *chosen, rows);
+  PagedSegments segments = sharded ? step.local_segments : step.segments;
+  if (chosen != nullptr) {
+    segments = chosen->segments;
+    const Matrix rows = k.Room(y.rows, x.cols);
+    GatherRows(k, x, chosen->index, rows);
     x = rows;
   }
   const std::span<const Heads> heads =
@@ -92,13 +86,13 @@ Status MlaAttention::Forward(const StepContext& step, ConstMatrixF x,
               : std::span<const Heads>(held_).subspan(static_cast<size_t>(own_), 1);
   int64_t out_width = 0;
   for (const Heads& h : heads) out_width += h.dims.num_heads * h.dims.value;
-  const MatrixF attended(k.workspace->Floats(x.rows * out_width), x.rows, out_width);
+  const Matrix attended = k.Room(x.rows, out_width);
   const bool absorbed = ReadsLatents(step);
   const auto attend = absorbed ? kernels::MlaDecode : kernels::MlaPrefill;
   int64_t column = 0;
   for (const Heads& h : heads) {
     const kernels::Workspace::Scope share_scope(*k.workspace);
-    const MatrixF q(k.workspace->Floats(x.rows * h.q_proj.out()), x.rows, h.q_proj.out());
+    const Matrix q = k.Room(x.rows, h.q_proj.out());
     Gemm(k, x, h.q_proj, q);
     const int64_t width = h.dims.num_heads * h.dims.value;
     attend(k, h.dims, h.kv_b, q, segments, step.kv.View(options_.kv_layer), attended.Cols(column, width));

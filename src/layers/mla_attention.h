@@ -8,6 +8,7 @@
 #include "layers/attention.h"
 #include "layers/weight_scope.h"
 #include "parallel/shard.h"
+#include "tensor/parameter.h"
 
 namespace perigee::layers {
 
@@ -25,8 +26,7 @@ class MlaAttention final : public Attention {
  public:
   // weights: the scope "model.layers.{l}.self_attn.".
   MlaAttention(const MlaOptions& options, const Shard& shard, const WeightScope& weights);
-  Status Forward(const StepContext& step, ConstMatrixF x, std::optional<std::span<const int64_t>> chosen,
-                 MatrixF y) const override;
+  Status Forward(const StepContext& step, ConstMatrix x, const RowChoice* chosen, Matrix y) const override;
 
  private:
   // The weights of one share's heads.
@@ -38,16 +38,16 @@ class MlaAttention final : public Attention {
 
   bool ReadsLatents(const StepContext& step) const;
   // Latents of all rows into the pool.
-  Status Append(const StepContext& step, ConstMatrixF x, bool sharded) const;
+  Status Append(const StepContext& step, ConstMatrix x, bool sharded) const;
 
   MlaOptions options_;
   int64_t own_ = 0;          // place of the rank's share in held_
   std::vector<Heads> held_;  // by share
   kernels::PackedWeight kv_a_proj_;
-  std::vector<float> kv_a_layernorm_;  // [kv_lora_rank]
-  kernels::PackedWeight o_proj_;       // columns of all held heads
-  std::vector<int64_t> held_parts_;    // of the sum over all held columns
-  std::vector<int64_t> own_parts_;     // of the sum over the own share's columns (not relative)
+  Parameter kv_a_layernorm_;         // [kv_lora_rank]
+  kernels::PackedWeight o_proj_;     // columns of all held heads
+  std::vector<int64_t> held_parts_;  // of the sum over all held columns
+  std::vector<int64_t> own_parts_;   // of the sum over the own share's columns (not relative)
 };
 
 }  // namespace perigee::layers

@@ -9,6 +9,7 @@
 
 #include "kernels/gemm/gemm.h"
 #include "parallel/shard.h"
+#include "tensor/parameter.h"
 #include "tensor/safetensors.h"
 
 namespace perigee::layers {
@@ -36,11 +37,15 @@ struct LoadProgress {
 // been repacked. One thread.
 class WeightScope {
  public:
-  WeightScope(const Checkpoint& checkpoint, LoadProgress& progress, std::string prefix = "")
-      : checkpoint_(&checkpoint), progress_(&progress), prefix_(std::move(prefix)) {}
+  // Weights come out on `device`.
+  WeightScope(const Checkpoint& checkpoint, LoadProgress& progress, Device device, std::string prefix = "")
+      : checkpoint_(&checkpoint), progress_(&progress), device_(device), prefix_(std::move(prefix)) {}
 
   // The scope "prefix.name.".
-  WeightScope In(const std::string& name) const { return {*checkpoint_, *progress_, prefix_ + name + "."}; }
+  WeightScope In(const std::string& name) const {
+    return {*checkpoint_, *progress_, device_, prefix_ + name + "."};
+  }
+  Device device() const { return device_; }
 
   // Some outputs of a linear layer.
   struct Rows {
@@ -55,6 +60,9 @@ class WeightScope {
   void Matrix(const std::string& name, Range rows,
               const std::function<void(const kernels::StoredMatrix&)>& use) const;
   // All elements as floats, in stored order; or some of them.
+  Parameter Parameters(const std::string& name) const { return {Floats(name), device_}; }
+  Parameter Parameters(const std::string& name, Range range) const { return {Floats(name, range), device_}; }
+  // The same on the host.
   std::vector<float> Floats(const std::string& name) const;
   std::vector<float> Floats(const std::string& name, Range range) const;
   // A tensor that stays in the file and is read where it lies (the embedding).
@@ -66,6 +74,7 @@ class WeightScope {
 
   const Checkpoint* checkpoint_;
   LoadProgress* progress_;
+  Device device_;
   std::string prefix_;
 };
 

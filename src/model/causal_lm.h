@@ -58,10 +58,10 @@ class CausalLm {
   // each other.
   virtual Status Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
                          const parallel::StepLayout& layout, const parallel::ParallelContext& parallel,
-                         const Caches& caches, MatrixF hidden) const = 0;
+                         const Caches& caches, Matrix hidden) const = 0;
 
   // logits [rows, vocabulary().size()] of final hidden states [rows, hidden_size].
-  virtual void Logits(const kernels::KernelContext& context, ConstMatrixF hidden, MatrixF logits) const = 0;
+  virtual void Logits(const kernels::KernelContext& context, ConstMatrix hidden, Matrix logits) const = 0;
 };
 
 }  // namespace perigee::model

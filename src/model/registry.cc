@@ -36,8 +36,9 @@ class KimiLinearFiles final : public ModelFiles {
     return KimiLinearCacheShape(config_, shard);
   }
   std::unique_ptr<CausalLm> Build(const parallel::Shard& shard,
-                                  const std::function<void(uint64_t, uint64_t)>& progress) const override {
-    return std::make_unique<KimiLinearModel>(config_, checkpoint_, shard, progress);
+                                  const std::function<void(uint64_t, uint64_t)>& progress,
+                                  Device device) const override {
+    return std::make_unique<KimiLinearModel>(config_, checkpoint_, shard, progress, device);
   }
 
  private:

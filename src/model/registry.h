@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "model/causal_lm.h"
 #include "parallel/shard.h"
+#include "tensor/device.h"
 
 namespace perigee::model {
 
@@ -37,9 +38,11 @@ class ModelFiles {
   // What one rank's pools hold.
   virtual CacheShape cache_shape(const parallel::Shard& shard) const = 0;
 
-  // The model of one rank. progress is called with (bytes done, bytes in all); may be empty.
+  // The model of one rank, its weights on `device` (opened on the calling thread). progress is called with
+  // (bytes done, bytes in all); may be empty.
   virtual std::unique_ptr<CausalLm> Build(const parallel::Shard& shard,
-                                          const std::function<void(uint64_t, uint64_t)>& progress) const = 0;
+                                          const std::function<void(uint64_t, uint64_t)>& progress,
+                                          Device device = Device::kCpu) const = 0;
 };
 
 // Opens a HuggingFace folder. The architecture named in config.json chooses the model; an unknown one is an

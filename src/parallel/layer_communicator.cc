@@ -1,6 +1,5 @@
 #include "parallel/layer_communicator.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
@@ -17,13 +16,13 @@ std::vector<int64_t> Elements(std::span<const int64_t> rows, int64_t cols) {
   return elements;
 }
 
-template <typename T>
-std::span<T> Flat(const Matrix<T>& m) {
+auto Flat(const auto& rows) {
+  const auto m = rows.template As<float>();
   PERIGEE_CHECK(m.stride == m.cols);
-  return {m.data, static_cast<size_t>(m.rows * m.cols)};
+  return std::span(m.data, static_cast<size_t>(m.rows * m.cols));
 }
 
-Status AllReduce(comm::Communicator* group, const MatrixF& m) {
+Status AllReduce(comm::Communicator* group, const Matrix& m) {
   return group->AllReduce(Flat(m));
 }
 
@@ -33,38 +32,38 @@ LayerCommunicator::LayerCommunicator(const ParallelContext& parallel, const Layo
                                      const RowPartition& rows, const kernels::KernelContext& context)
     : parallel_(parallel), plan_(plan), rows_(&rows), context_(context) {}
 
-MatrixF LayerCommunicator::Room(int64_t rows, int64_t cols) const {
-  return {context_.workspace->Floats(rows * cols), rows, cols};
+Matrix LayerCommunicator::Room(int64_t rows, int64_t cols) const {
+  return context_.Room(rows, cols);
 }
 
-MatrixF LayerCommunicator::Slice(ConstMatrixF full) const {
+Matrix LayerCommunicator::Slice(ConstMatrix full) const {
   PERIGEE_CHECK(full.rows == rows_->total_rows());
-  const MatrixF local = Room(rows_->local_rows(), full.cols);
-  kernels::GatherRows(context_, full, rows_->local(), local);
+  const Matrix local = Room(rows_->local_rows(), full.cols);
+  kernels::GatherRows(context_, full, StepSpan(rows_->local()), local);
   return local;
 }
 
-StatusOr<MatrixF> LayerCommunicator::GatherRows(ConstMatrixF local) const {
+StatusOr<Matrix> LayerCommunicator::GatherRows(ConstMatrix local) const {
   PERIGEE_CHECK(local.rows == rows_->local_rows());
   const int64_t total = rows_->total_rows();
   if (local.stride != local.cols) {
-    const MatrixF dense = Room(local.rows, local.cols);
-    for (int64_t r = 0; r < local.rows; ++r) std::copy_n(local.Row(r), local.cols, dense.Row(r));
+    const Matrix dense = Room(local.rows, local.cols);
+    kernels::CopyRows(context_, local, dense);
     local = dense;
   }
-  const MatrixF gathered = Room(total, local.cols);
+  const Matrix gathered = Room(total, local.cols);
   PERIGEE_RETURN_IF_ERROR(
       parallel_.cp_group->AllGather(Flat(local), Flat(gathered), Elements(rows_->counts(), local.cols)));
-  const MatrixF ordered = Room(total, local.cols);
-  kernels::ScatterRows(context_, gathered, rows_->order(), ordered);
+  const Matrix ordered = Room(total, local.cols);
+  kernels::ScatterRows(context_, gathered, StepSpan(rows_->order()), ordered);
   return ordered;
 }
 
-StatusOr<MatrixF> LayerCommunicator::ReduceScatter(ConstMatrixF full) const {
+StatusOr<Matrix> LayerCommunicator::ReduceScatter(ConstMatrix full) const {
   PERIGEE_CHECK(full.rows == rows_->total_rows());
-  const MatrixF by_rank = Room(full.rows, full.cols);
-  kernels::GatherRows(context_, full, rows_->order(), by_rank);
-  const MatrixF local = Room(rows_->local_rows(), full.cols);
+  const Matrix by_rank = Room(full.rows, full.cols);
+  kernels::GatherRows(context_, full, StepSpan(rows_->order()), by_rank);
+  const Matrix local = Room(rows_->local_rows(), full.cols);
   PERIGEE_RETURN_IF_ERROR(
       parallel_.cp_group->ReduceScatter(Flat(by_rank), Flat(local), Elements(rows_->counts(), full.cols)));
   if (parallel_.tp > parallel_.attn_cp) {
@@ -73,7 +72,7 @@ StatusOr<MatrixF> LayerCommunicator::ReduceScatter(ConstMatrixF full) const {
   return local;
 }
 
-StatusOr<MatrixF> LayerCommunicator::Move(Transition t, MatrixF rows) const {
+StatusOr<Matrix> LayerCommunicator::Move(Transition t, Matrix rows) const {
   switch (t) {
     case Transition::kNone:
       return rows;
@@ -107,8 +106,8 @@ bool LayerCommunicator::EmbedsLocalRows() const {
   return plan_.entry == Transition::kSlice && !plan_.embedding_by_share;
 }
 
-StatusOr<RowStream> LayerCommunicator::Enter(MatrixF embedded) const {
-  PERIGEE_ASSIGN_OR_RETURN(const MatrixF rows, Move(plan_.embedding_output, embedded));
+StatusOr<RowStream> LayerCommunicator::Enter(Matrix embedded) const {
+  PERIGEE_ASSIGN_OR_RETURN(const Matrix rows, Move(plan_.embedding_output, embedded));
   // Rows that were looked up where they belong need no slice.
   if (EmbedsLocalRows()) return RowStream{{}, rows};
   return MoveStream(plan_.entry, {{}, rows});
@@ -122,21 +121,21 @@ StatusOr<RowStream> LayerCommunicator::PrepareMlp(size_t layer, const RowStream&
   return MoveStream(plan_.blocks[2 * layer + 1].stream, stream);
 }
 
-StatusOr<ConstMatrixF> LayerCommunicator::AttnInput(size_t layer, MatrixF normed) const {
-  PERIGEE_ASSIGN_OR_RETURN(const MatrixF rows, Move(plan_.blocks[2 * layer].input, normed));
-  return ConstMatrixF(rows);
+StatusOr<ConstMatrix> LayerCommunicator::AttnInput(size_t layer, Matrix normed) const {
+  PERIGEE_ASSIGN_OR_RETURN(const Matrix rows, Move(plan_.blocks[2 * layer].input, normed));
+  return ConstMatrix(rows);
 }
 
-StatusOr<ConstMatrixF> LayerCommunicator::MlpInput(size_t layer, MatrixF normed) const {
-  PERIGEE_ASSIGN_OR_RETURN(const MatrixF rows, Move(plan_.blocks[2 * layer + 1].input, normed));
-  return ConstMatrixF(rows);
+StatusOr<ConstMatrix> LayerCommunicator::MlpInput(size_t layer, Matrix normed) const {
+  PERIGEE_ASSIGN_OR_RETURN(const Matrix rows, Move(plan_.blocks[2 * layer + 1].input, normed));
+  return ConstMatrix(rows);
 }
 
-StatusOr<MatrixF> LayerCommunicator::AttnOutput(size_t layer, MatrixF result) const {
+StatusOr<Matrix> LayerCommunicator::AttnOutput(size_t layer, Matrix result) const {
   return Move(plan_.blocks[2 * layer].output, result);
 }
 
-StatusOr<MatrixF> LayerCommunicator::PostprocessLayer(size_t layer, MatrixF result) const {
+StatusOr<Matrix> LayerCommunicator::PostprocessLayer(size_t layer, Matrix result) const {
   return Move(plan_.blocks[2 * layer + 1].output, result);
 }
 
@@ -148,7 +147,7 @@ StatusOr<RowStream> LayerCommunicator::Exit(const RowStream& stream) const {
   return MoveStream(plan_.exit, stream);
 }
 
-StatusOr<MatrixF> LayerCommunicator::FinalRows(MatrixF normed) const {
+StatusOr<Matrix> LayerCommunicator::FinalRows(Matrix normed) const {
   return Move(plan_.final_rows, normed);
 }
 

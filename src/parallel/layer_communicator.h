@@ -15,8 +15,8 @@ namespace perigee::parallel {
 // The residual stream between two blocks: `branch` is the last block's result, not yet added to `residual`.
 // Before the first block there is no branch.
 struct RowStream {
-  MatrixF branch;    // [rows, hidden]; null data: none
-  MatrixF residual;  // [rows, hidden]
+  Matrix branch;    // [rows, hidden]; null data: none
+  Matrix residual;  // [rows, hidden]
 };
 
 // Executes the transitions of a layout plan on a step's rows, and nothing else. Made for one step and one
@@ -35,7 +35,7 @@ class LayerCommunicator {
   void UseRows(const RowPartition& rows) { rows_ = &rows; }
 
   // embedded: [all rows, hidden] if the plan's embedding is cut by share, else the rows of EmbeddedRows().
-  StatusOr<RowStream> Enter(MatrixF embedded) const;
+  StatusOr<RowStream> Enter(Matrix embedded) const;
   // The rows that the embedding has to look up, in order: all of them, or this rank's.
   bool EmbedsLocalRows() const;
 
@@ -43,27 +43,27 @@ class LayerCommunicator {
   StatusOr<RowStream> PrepareAttn(size_t layer, const RowStream& stream) const;
   StatusOr<RowStream> PrepareMlp(size_t layer, const RowStream& stream) const;
   // The normed rows as the block takes them.
-  StatusOr<ConstMatrixF> AttnInput(size_t layer, MatrixF normed) const;
-  StatusOr<ConstMatrixF> MlpInput(size_t layer, MatrixF normed) const;
+  StatusOr<ConstMatrix> AttnInput(size_t layer, Matrix normed) const;
+  StatusOr<ConstMatrix> MlpInput(size_t layer, Matrix normed) const;
   // The block's result, added up and moved to where the stream is.
-  StatusOr<MatrixF> AttnOutput(size_t layer, MatrixF result) const;
-  StatusOr<MatrixF> PostprocessLayer(size_t layer, MatrixF result) const;
+  StatusOr<Matrix> AttnOutput(size_t layer, Matrix result) const;
+  StatusOr<Matrix> PostprocessLayer(size_t layer, Matrix result) const;
   // Before the final norm, and its output: every rank then holds all rows.
   StatusOr<RowStream> Exit(const RowStream& stream) const;
-  StatusOr<MatrixF> FinalRows(MatrixF normed) const;
+  StatusOr<Matrix> FinalRows(Matrix normed) const;
 
   // Whether blocks of this kind are given this rank's rows alone in this mode.
   bool RowsAreSharded(BlockKind kind) const;
 
   // All rows, in token order, of local rows of any width (the latents of an MLA layer).
-  StatusOr<MatrixF> GatherRows(ConstMatrixF local) const;
+  StatusOr<Matrix> GatherRows(ConstMatrix local) const;
 
  private:
   StatusOr<RowStream> MoveStream(Transition t, const RowStream& stream) const;
-  StatusOr<MatrixF> Move(Transition t, MatrixF rows) const;
-  MatrixF Slice(ConstMatrixF full) const;
-  StatusOr<MatrixF> ReduceScatter(ConstMatrixF full) const;
-  MatrixF Room(int64_t rows, int64_t cols) const;
+  StatusOr<Matrix> Move(Transition t, Matrix rows) const;
+  Matrix Slice(ConstMatrix full) const;
+  StatusOr<Matrix> ReduceScatter(ConstMatrix full) const;
+  Matrix Room(int64_t rows, int64_t cols) const;
 
   const ParallelContext& parallel_;
   const LayoutPlan& plan_;

@@ -2,32 +2,65 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "base/strings.h"
+#include "tensor/device_memory.h"
 
 namespace perigee {
+namespace {
 
-Buffer::Buffer(size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
+void* Allocate(size_t bytes, Device device) {
+  if (device == Device::kCuda) return device_memory::Allocate(bytes);
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   PERIGEE_CHECK_MSG(p != MAP_FAILED, StrCat("cannot reserve ", HumanBytes(bytes)));
-  data_ = p;
+  return p;
+}
+
+}  // namespace
+
+Buffer::Buffer(size_t bytes, Device device) : bytes_(bytes), device_(device) {
+  if (bytes > 0) data_ = Allocate(bytes, device);
+}
+
+Buffer Buffer::Of(const void* host, size_t bytes, Device device) {
+  Buffer buffer(bytes, device);
+  if (bytes == 0) return buffer;
+  if (device == Device::kCpu) {
+    std::memcpy(buffer.data_, host, bytes);
+  } else {
+    device_memory::CopyToDevice(buffer.data_, host, bytes, {});
+    device_memory::Wait({});
+  }
+  return buffer;
+}
+
+void Buffer::Release() {
+  if (data_ == nullptr) return;
+  if (device_ == Device::kCpu) {
+    munmap(data_, bytes_);
+  } else {
+    device_memory::Free(data_);
+  }
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) munmap(data_, bytes_);
+  Release();
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      device_(other.device_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
-    if (data_ != nullptr) munmap(data_, bytes_);
+    Release();
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
+    device_ = other.device_;
   }
   return *this;
 }

@@ -3,22 +3,28 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/device.h"
+
 namespace perigee {
 
-// Owning, zero-initialised storage aligned for vector loads. Pages are committed by the first write, so that
-// a large pool costs only what is used. Movable, not copyable. Allocation failure is reported by the
-// constructor as a CHECK; sizes are planned beforehand (cache_budget).
+// Owning, zero-initialised storage on a device, aligned for vector loads. On the CPU pages are committed by
+// the first write, so that a large pool costs only what is used. Movable, not copyable. Allocation failure is
+// reported by the constructor as a CHECK; sizes are planned beforehand (cache_budget).
 class Buffer {
  public:
   static constexpr size_t kAlignment = 64;
 
   Buffer() = default;
-  explicit Buffer(size_t bytes);
+  explicit Buffer(size_t bytes, Device device = Device::kCpu);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
 
+  // A copy of host memory; on a device when the call returns.
+  static Buffer Of(const void* host, size_t bytes, Device device);
+
   size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
   void* data() const { return data_; }
   template <typename T>
   T* As() const {
@@ -26,8 +32,11 @@ class Buffer {
   }
 
  private:
+  void Release();
+
   void* data_ = nullptr;
   size_t bytes_ = 0;
+  Device device_ = Device::kCpu;
 };
 
 }  // namespace perigee

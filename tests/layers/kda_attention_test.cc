@@ -55,7 +55,7 @@ TEST(KdaAttention, SplitSizesOfThe48B) {
   const test::TempFolder folder;
   const Checkpoint checkpoint = WriteZeros(folder);
   LoadProgress progress;
-  const WeightScope weights(checkpoint, progress);
+  const WeightScope weights(checkpoint, progress, Device::kCpu);
   const KdaOptions options{
       .num_heads = kHeads, .head_dim = kHeadDim, .gate_rank = kHeadDim, .conv_width = kConvWidth};
   const auto split = [&](const Shard& shard) { return KdaAttention(options, shard, weights).InProjSplit(); };

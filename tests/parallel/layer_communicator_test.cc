@@ -51,8 +51,8 @@ float Value(int64_t row, int64_t col, int64_t salt) {
   return 1.0f / static_cast<float>(1 + row * kHidden + col + 1000 * salt);
 }
 
-MatrixF Fill(const RankFixture& rank, std::span<const int64_t> rows, int64_t cols, int64_t salt) {
-  const MatrixF m = rank.Zeros(static_cast<int64_t>(rows.size()), cols);
+Matrix Fill(const RankFixture& rank, std::span<const int64_t> rows, int64_t cols, int64_t salt) {
+  const MatrixF m = rank.Zeros(static_cast<int64_t>(rows.size()), cols).As<float>();
   for (int64_t r = 0; r < m.rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) m.Row(r)[c] = Value(rows[static_cast<size_t>(r)], c, salt);
   }
@@ -65,7 +65,8 @@ std::vector<int64_t> AllRows(int64_t count) {
   return rows;
 }
 
-void ExpectRows(ConstMatrixF m, std::span<const int64_t> rows, int64_t salt) {
+void ExpectRows(ConstMatrix any, std::span<const int64_t> rows, int64_t salt) {
+  const ConstMatrixF m = any.As<float>();
   ASSERT_EQ(m.rows, static_cast<int64_t>(rows.size()));
   for (int64_t r = 0; r < m.rows; ++r) {
     for (int64_t c = 0; c < m.cols; ++c) {
@@ -79,8 +80,8 @@ TEST(LayerCommunicator, OneRankGetsItsOwnBuffersBack) {
   const ParallelContext alone;
   const RowPartition rows = RowPartition::Whole(3);
   std::vector<float> a(3 * kHidden), b(3 * kHidden);
-  const MatrixF x(a.data(), 3, kHidden);
-  const RowStream stream{MatrixF(b.data(), 3, kHidden), x};
+  const Matrix x(a.data(), 3, kHidden);
+  const RowStream stream{Matrix(b.data(), 3, kHidden), x};
   for (const StepMode mode : {StepMode::kDecode, StepMode::kTp, StepMode::kHead, StepMode::kReplicated}) {
     const LayoutPlan plan = Plan(mode, {1, 1});
     const LayerCommunicator communicator(alone, plan, rows, runner.context());
@@ -138,7 +139,7 @@ TEST(LayerCommunicator, TheFirstKdaGathersTheResidualAndKeepsThereIsNoBranch) {
     const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
     EXPECT_FALSE(communicator.EmbedsLocalRows());
     // Each rank looks the rows of its vocabulary up: here rank r those with number r modulo 4.
-    const MatrixF embedded = rank.Zeros(59, kHidden);
+    const Matrix embedded = rank.Zeros(59, kHidden);
     for (int64_t r = rank.parallel().rank; r < 59; r += 4) {
       for (int64_t c = 0; c < kHidden; ++c) embedded.Row(r)[c] = Value(r, c, 0);
     }
@@ -170,7 +171,7 @@ TEST(LayerCommunicator, HeadModeEmbedsItsRowsAndGathersInputs) {
     const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
     EXPECT_TRUE(communicator.EmbedsLocalRows());
     EXPECT_TRUE(communicator.RowsAreSharded(BlockKind::kMla));
-    const MatrixF local = Fill(rank, rows.local(), kHidden, 3);
+    const Matrix local = Fill(rank, rows.local(), kHidden, 3);
     EXPECT_EQ(communicator.Enter(local).value().residual.data, local.data);
     EXPECT_EQ(communicator.PrepareAttn(kKda, {{}, local}).value().residual.data, local.data);
     EXPECT_EQ(communicator.AttnInput(kMla, local).value().data, local.data);
@@ -197,7 +198,8 @@ std::vector<float> SumOverShares(int64_t rows, int tp) {
   return sum;
 }
 
-void ExpectSum(ConstMatrixF m, std::span<const int64_t> rows, const std::vector<float>& sum) {
+void ExpectSum(ConstMatrix any, std::span<const int64_t> rows, const std::vector<float>& sum) {
+  const ConstMatrixF m = any.As<float>();
   ASSERT_EQ(m.rows, static_cast<int64_t>(rows.size()));
   for (int64_t r = 0; r < m.rows; ++r) {
     for (int64_t c = 0; c < kHidden; ++c) {
@@ -237,8 +239,8 @@ TEST(LayerCommunicator, MlaOutputsAreAddedUpOverTheRanksWithTheSameRows) {
     for (const StepMode mode : {StepMode::kHead, StepMode::kReplicated}) {
       const LayoutPlan plan = Plan(mode, {8, 4});
       const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
-      const MatrixF mine = Fill(rank, rows.local(), kHidden, 1 + rank.parallel().rank % 2);
-      const MatrixF added = communicator.AttnOutput(kMla, mine).value();
+      const Matrix mine = Fill(rank, rows.local(), kHidden, 1 + rank.parallel().rank % 2);
+      const Matrix added = communicator.AttnOutput(kMla, mine).value();
       ASSERT_EQ(added.rows, rows.local_rows());
       for (int64_t r = 0; r < added.rows; ++r) {
         const int64_t row = rows.local()[static_cast<size_t>(r)];
@@ -257,15 +259,15 @@ TEST(LayerCommunicator, OneRowIsSentByItsOwnerAlone) {
     const bool owner = rank.parallel().cp_rank == 0;
     const LayoutPlan plan = Plan(StepMode::kHead, {4, 4});
     const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
-    const MatrixF local = Fill(rank, rows.local(), kHidden, 5);
+    const Matrix local = Fill(rank, rows.local(), kHidden, 5);
     EXPECT_EQ(local.rows, owner ? 1 : 0);
-    const MatrixF row = Fill(rank, AllRows(1), kHidden, rank.parallel().share);
+    const Matrix row = Fill(rank, AllRows(1), kHidden, rank.parallel().share);
 
     ExpectRows(communicator.AttnInput(kKda, local).value(), AllRows(1), 5);
     const comm::Traffic gathered = rank.Sent();
     EXPECT_EQ(gathered.TotalElements(), owner ? static_cast<uint64_t>(3 * kHidden) : 0u);
 
-    const MatrixF sum = communicator.AttnOutput(kKda, row).value();
+    const Matrix sum = communicator.AttnOutput(kKda, row).value();
     ExpectSum(sum, rows.local(), SumOverShares(1, 4));
     EXPECT_EQ((rank.Sent() - gathered).TotalElements(), owner ? 0u : static_cast<uint64_t>(kHidden));
   });
@@ -277,8 +279,8 @@ TEST(LayerCommunicator, GatherRowsTakesRowsOfAnyWidthAndStride) {
     const RowPartition rows = Partition(rank, Zigzag, RaggedSpans());
     const LayoutPlan plan = Plan(StepMode::kHead, {4, 4});
     const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
-    const MatrixF wide = Fill(rank, rows.local(), 5, 2);
-    const MatrixF gathered = communicator.GatherRows(wide.Cols(0, 3)).value();
+    const Matrix wide = Fill(rank, rows.local(), 5, 2);
+    const Matrix gathered = communicator.GatherRows(wide.Cols(0, 3)).value();
     EXPECT_EQ(gathered.cols, 3);
     ExpectRows(gathered, AllRows(59), 2);
     EXPECT_EQ(rank.Sent().TotalElements(), static_cast<uint64_t>(3 * rows.local_rows() * 3));
@@ -295,7 +297,7 @@ TEST(LayerCommunicator, TheWantedRowsOfTheLastLayerMoveAlone) {
     LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
     communicator.UseRows(selected);
     EXPECT_EQ(communicator.rows().total_rows(), 4);
-    const MatrixF local = Fill(rank, selected.local(), kHidden, 4);
+    const Matrix local = Fill(rank, selected.local(), kHidden, 4);
     ExpectRows(communicator.FinalRows(local).value(), AllRows(4), 4);
     EXPECT_EQ(rank.Sent().TotalElements(), static_cast<uint64_t>(3 * selected.local_rows() * kHidden));
   });
@@ -307,8 +309,8 @@ TEST(LayerCommunicator, ABrokenGroupIsAnErrorOfEveryMove) {
     const RowPartition rows = Partition(rank, Zigzag, RaggedSpans());
     const LayoutPlan plan = Plan(StepMode::kHead, {2, 2});
     const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
-    const MatrixF local = Fill(rank, rows.local(), kHidden, 0);
-    const MatrixF full = Fill(rank, AllRows(59), kHidden, 0);
+    const Matrix local = Fill(rank, rows.local(), kHidden, 0);
+    const Matrix full = Fill(rank, AllRows(59), kHidden, 0);
     rank.parallel().cp_group->Abort(Unavailable("rank 1 is gone"));
     EXPECT_EQ(communicator.AttnInput(kKda, local).status().message(), "rank 1 is gone");
     EXPECT_EQ(communicator.AttnOutput(kKda, full).status().code(), StatusCode::kUnavailable);

@@ -41,7 +41,7 @@ class RankFixture {
     return sum;
   }
 
-  MatrixF Zeros(int64_t rows, int64_t cols) const {
+  Matrix Zeros(int64_t rows, int64_t cols) const {
     const MatrixF m(context().workspace->Floats(rows * cols), rows, cols);
     for (int64_t i = 0; i < rows * cols; ++i) m.data[i] = 0.0f;
     return m;

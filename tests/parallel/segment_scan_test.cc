@@ -63,7 +63,7 @@ class Halo {
       }
       int64_t local = 0;
       for (const size_t i : plan.ranks[static_cast<size_t>(p.cp_rank)]) local += plan.pieces[i].len;
-      const MatrixF rows = rank.Zeros(local, kParts * kWidth);
+      const MatrixF rows = rank.Zeros(local, kParts * kWidth).As<float>();
       for (const size_t i : plan.ranks[static_cast<size_t>(p.cp_rank)]) {
         const Piece& piece = plan.pieces[i];
         for (int64_t r = 0; r < piece.len; ++r) {
@@ -219,7 +219,7 @@ class Scan {
       return;
     }
     std::copy(entry_[s].begin(), entry_[s].end(), own.state);
-    const kernels::KdaSegment segment{0, own.piece.len, own.state};
+    const std::vector<Segment> segment = {{.q_len = own.piece.len}};
     KdaPrefill(rank.context(), {kShape.heads,
                                 kShape.key_dim,
                                 kShape.value_dim,
@@ -228,7 +228,8 @@ class Scan {
                                 v,
                                 g,
                                 beta,
-                                {&segment, 1},
+                                segment,
+                                {.recurrent = own.state},
                                 rank.Zeros(own.piece.len, kValues)});
   }
 

@@ -54,7 +54,7 @@ class Pass {
     PERIGEE_ASSIGN_OR_RETURN(stream, communicator_.Exit(stream));
     sent.blocks = rank_.Sent();
     if (!setting_.prune) Choose(plan_.boundary_rows, stream);
-    PERIGEE_ASSIGN_OR_RETURN(const MatrixF final_rows, communicator_.FinalRows(stream.residual));
+    PERIGEE_ASSIGN_OR_RETURN(const Matrix final_rows, communicator_.FinalRows(stream.residual));
     EXPECT_EQ(final_rows.rows, static_cast<int64_t>(wanted_.size()));
     sent.head = rank_.Sent() - sent.blocks;
     return sent;
@@ -73,15 +73,15 @@ class Pass {
     const BlockTransitions& block = plan_.blocks[2 * l];
     const bool prune = setting_.prune && l + 1 == test::kLayers48B;
     PERIGEE_ASSIGN_OR_RETURN(stream, communicator_.PrepareAttn(l, stream));
-    PERIGEE_ASSIGN_OR_RETURN(const ConstMatrixF x, communicator_.AttnInput(l, stream.residual));
+    PERIGEE_ASSIGN_OR_RETURN(const ConstMatrix x, communicator_.AttnInput(l, stream.residual));
     if (block.kind == BlockKind::kMla && communicator_.RowsAreSharded(BlockKind::kMla)) {
       PERIGEE_RETURN_IF_ERROR(communicator_.GatherRows(rank_.Zeros(x.rows, kLatent)).status());
     }
-    const MatrixF attended = rank_.Zeros(prune ? NumWanted(block.input_rows) : x.rows, kHidden);
+    const Matrix attended = rank_.Zeros(prune ? NumWanted(block.input_rows) : x.rows, kHidden);
     if (prune) Choose(block.stream_rows, stream);
     PERIGEE_ASSIGN_OR_RETURN(stream.branch, communicator_.AttnOutput(l, attended));
     PERIGEE_ASSIGN_OR_RETURN(stream, communicator_.PrepareMlp(l, stream));
-    PERIGEE_ASSIGN_OR_RETURN(const ConstMatrixF y, communicator_.MlpInput(l, stream.residual));
+    PERIGEE_ASSIGN_OR_RETURN(const ConstMatrix y, communicator_.MlpInput(l, stream.residual));
     PERIGEE_ASSIGN_OR_RETURN(stream.branch, communicator_.PostprocessLayer(l, rank_.Zeros(y.rows, kHidden)));
     return Status::Ok();
   }

@@ -53,7 +53,7 @@ model::CacheShape FakeModel::cache_shape() const {
 
 Status FakeModel::Forward(const kernels::KernelContext&, const batch::ForwardBatch& batch,
                           const parallel::StepLayout&, const parallel::ParallelContext&,
-                          const model::Caches& caches, MatrixF hidden) const {
+                          const model::Caches& caches, Matrix hidden) const {
   if (!options_.failure.ok() && calls_++ > 0) return options_.failure;
   if (options_.on_forward) options_.on_forward(batch);
   size_t wanted = 0;
@@ -75,7 +75,7 @@ Status FakeModel::Forward(const kernels::KernelContext&, const batch::ForwardBat
         for (int64_t t = 0; t <= position; ++t) h = Mix(h, Load(latents.Record(table, t)));
       }
       if (wanted < batch.wanted_rows.size() && batch.wanted_rows[wanted] == span.q_begin + i) {
-        float* out = hidden.Row(static_cast<int64_t>(wanted++));
+        float* out = hidden.As<float>().Row(static_cast<int64_t>(wanted++));
         Store(h, out);
         out[4] = options_.poison == token ? 1.0f : 0.0f;
       }
@@ -85,7 +85,9 @@ Status FakeModel::Forward(const kernels::KernelContext&, const batch::ForwardBat
   return Status::Ok();
 }
 
-void FakeModel::Logits(const kernels::KernelContext&, ConstMatrixF hidden, MatrixF logits) const {
+void FakeModel::Logits(const kernels::KernelContext&, ConstMatrix hidden_rows, Matrix logit_rows) const {
+  const ConstMatrixF hidden = hidden_rows.As<float>();
+  const MatrixF logits = logit_rows.As<float>();
   for (int64_t r = 0; r < hidden.rows; ++r) {
     const uint64_t h = Load(hidden.Row(r));
     for (int64_t v = 0; v < kVocab; ++v) {

@@ -36,8 +36,8 @@ class FakeModel : public model::CausalLm {
   model::CacheShape cache_shape() const override;
   Status Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
                  const parallel::StepLayout& layout, const parallel::ParallelContext& parallel,
-                 const model::Caches& caches, MatrixF hidden) const override;
-  void Logits(const kernels::KernelContext& context, ConstMatrixF hidden, MatrixF logits) const override;
+                 const model::Caches& caches, Matrix hidden) const override;
+  void Logits(const kernels::KernelContext& context, ConstMatrix hidden, Matrix logits) const override;
 
  private:
   Options options_;

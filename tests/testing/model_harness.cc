@@ -100,7 +100,7 @@ std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan) {
     layout.attention_form = config_.form;
     const model::VocabularyShare share = rank.model->vocabulary();
     const int64_t hidden_size = rank.model->hidden_size();
-    const MatrixF hidden(rank.workspace.Floats(rows * hidden_size), rows, hidden_size);
+    const Matrix hidden = context.Room(rows, hidden_size);
     const Status status =
         rank.model->Forward(context, batch, layout, rank.parallel, {&rank.kv, &rank.states}, hidden);
     EXPECT_TRUE(status.ok()) << status.message();

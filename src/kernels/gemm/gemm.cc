@@ -1,9 +1,13 @@
 #include "kernels/gemm/gemm.h"
 
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/math.h"
+#include "kernels/dispatch.h"
+#include "kernels/gemm/gemm_cpu.h"
+#include "kernels/gemm/gemm_cuda.h"
 
 namespace perigee::kernels {
 namespace {
@@ -51,7 +55,7 @@ void PackedWeight::Set(int64_t o, int64_t i, const StoredMatrix& from, int64_t r
   }
 }
 
-PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces) {
+PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces, Device device) {
   PERIGEE_CHECK(!pieces.empty());
   int64_t out = 0;
   bool all_bf16 = true;
@@ -60,6 +64,7 @@ PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces) {
     out += m.rows;
     all_bf16 = all_bf16 && m.dtype == DType::kBF16;
   }
+  if (device != Device::kCpu) return PackRows(pieces, out, device);
   PackedWeight w(out, pieces[0].cols, all_bf16);
   int64_t o = 0;
   for (const StoredMatrix& m : pieces) {
@@ -67,6 +72,26 @@ PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces) {
       for (int64_t c = 0; c < m.cols; ++c) w.Set(o, c, m, r, c);
     }
   }
+  return w;
+}
+
+PackedWeight PackedWeight::PackRows(std::span<const StoredMatrix> pieces, int64_t out, Device device) {
+  PackedWeight w;
+  w.out_ = out;
+  w.in_ = pieces[0].cols;
+  w.is_bf16_ = true;
+  std::vector<uint16_t> rows(static_cast<size_t>(w.out_ * w.in_));
+  uint16_t* to = rows.data();
+  for (const StoredMatrix& m : pieces) {
+    for (int64_t r = 0; r < m.rows; ++r, to += w.in_) {
+      if (m.dtype == DType::kBF16) {
+        std::memcpy(to, Offset(m, r * m.row_stride), static_cast<size_t>(w.in_) * sizeof(uint16_t));
+        continue;
+      }
+      for (int64_t c = 0; c < w.in_; ++c) to[c] = FloatToBFloat16(Widen(m, r * m.row_stride + c));
+    }
+  }
+  w.data_ = Buffer::Of(rows.data(), rows.size() * sizeof(uint16_t), device);
   return w;
 }
 
@@ -82,6 +107,25 @@ std::vector<int64_t> SumPartBounds(int64_t width) {
   std::vector<int64_t> bounds;
   for (int64_t p = 0; p <= kSumParts; ++p) bounds.push_back(PartBegin(p, width, kSumParts));
   return bounds;
+}
+
+void Gemm(const KernelContext& context, ConstMatrix x, const PackedWeight& weight, Matrix y) {
+  PERIGEE_CHECK(x.cols == weight.in() && y.cols == weight.out() && x.rows == y.rows);
+  if (x.rows == 0) return;
+  PERIGEE_CHECK(weight.device() == context.device);
+  PERIGEE_DISPATCH(context, cpu::Gemm(context, x.As<float>(), weight, y.As<float>()),
+                   cuda::Gemm(context, x, weight, y));
+}
+
+void GemmInParts(const KernelContext& context, ConstMatrix x, const PackedWeight& weight,
+                 std::span<const int64_t> bounds, Matrix y) {
+  PERIGEE_CHECK(std::has_single_bit(bounds.size() - 1) && bounds.front() >= 0 &&
+                bounds.back() <= weight.in());
+  PERIGEE_CHECK(x.cols == bounds.back() - bounds.front() && y.cols == weight.out() && x.rows == y.rows);
+  if (x.rows == 0) return;
+  PERIGEE_CHECK(weight.device() == context.device);
+  PERIGEE_DISPATCH(context, cpu::GemmInParts(context, x.As<float>(), weight, bounds, y.As<float>()),
+                   cuda::GemmInParts(context, x, weight, bounds, y));
 }
 
 }  // namespace perigee::kernels

@@ -23,18 +23,21 @@ struct StoredMatrix {
   StoredMatrix Cols(int64_t begin, int64_t count) const;
 };
 
-// A weight [out, in] in the order the kernels read it: panels of 16 outputs, each [in][16], so that outputs
-// are vector lanes and every output element is one chain of multiply-adds over ascending input index. BF16
-// stays BF16; F16 and F32 become F32. Owns its storage; immutable, so ranks and threads may share it.
+// A weight [out, in] in the order that the device's kernels read it. On the CPU: panels of 16 outputs, each
+// [in][16], so that outputs are vector lanes and every output element is one chain of multiply-adds over
+// ascending input index; BF16 stays BF16, F16 and F32 become F32. On CUDA: row-major in BF16, whatever was
+// stored. Owns its storage; immutable, so ranks and threads may share it.
 class PackedWeight {
  public:
   static constexpr int64_t kPanel = 16;
 
   PackedWeight() = default;
   // The pieces' rows one after another (fused projections). All have the same number of columns.
-  static PackedWeight Pack(std::span<const StoredMatrix> pieces);
-  static PackedWeight Pack(const StoredMatrix& matrix) { return Pack({&matrix, 1}); }
-  // The transpose of a matrix: [out = matrix.cols, in = matrix.rows].
+  static PackedWeight Pack(std::span<const StoredMatrix> pieces, Device device = Device::kCpu);
+  static PackedWeight Pack(const StoredMatrix& matrix, Device device = Device::kCpu) {
+    return Pack({&matrix, 1}, device);
+  }
+  // The transpose of a matrix: [out = matrix.cols, in = matrix.rows]. CPU only.
   static PackedWeight PackTransposed(const StoredMatrix& matrix);
 
   int64_t out() const { return out_; }
@@ -43,21 +46,25 @@ class PackedWeight {
   int64_t panels() const { return (out_ + kPanel - 1) / kPanel; }
   const uint16_t* Bf16Panel(int64_t panel) const { return data_.As<uint16_t>() + panel * in_ * kPanel; }
   const float* F32Panel(int64_t panel) const { return data_.As<float>() + panel * in_ * kPanel; }
+  // Row-major [out, in], of a device other than the CPU.
+  const BFloat16* Rows() const { return data_.As<BFloat16>(); }
+  Device device() const { return data_.device(); }
   uint64_t Bytes() const { return data_.bytes(); }
 
  private:
+  static PackedWeight PackRows(std::span<const StoredMatrix> pieces, int64_t out, Device device);
   PackedWeight(int64_t out, int64_t in, bool is_bf16);
   void Set(int64_t o, int64_t i, const StoredMatrix& from, int64_t r, int64_t c);
 
   int64_t out_ = 0;
   int64_t in_ = 0;
   bool is_bf16_ = false;
-  Buffer data_;  // [panels][in][16], missing outputs of the last panel are zero
+  Buffer data_;  // CPU: [panels][in][16], missing outputs of the last panel are zero
 };
 
-// y[r, o] = sum_i x[r, i] * weight[o, i], in ascending i. x [rows, in], y [rows, out]. The bits of an element
-// depend on its row of x and row of weight only.
-void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight, MatrixF y);
+// y[r, o] = sum_i x[r, i] * weight[o, i]. x [rows, in], y [rows, out]. On the CPU in ascending i: the bits of
+// an element depend on its row of x and row of weight only.
+void Gemm(const KernelContext& context, ConstMatrix x, const PackedWeight& weight, Matrix y);
 
 // Number of parts in which a row-parallel product (o_proj, down_proj) is summed, whatever the rank count
 // (context parallelism: the parts are spread over ranks and must add up to the same bits).
@@ -69,8 +76,8 @@ std::vector<int64_t> SumPartBounds(int64_t width);
 // The same product summed in parts: part p is the chain over inputs [bounds[p], bounds[p + 1]), and the parts
 // are added in a binary tree of neighbours: ((p0 + p1) + (p2 + p3)) + ... bounds has a power of two of parts.
 // They may cover some of the weight's inputs only, [bounds.front(), bounds.back()): x then holds just those
-// columns.
-void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight,
-                 std::span<const int64_t> bounds, MatrixF y);
+// columns. On CUDA only the columns count: the order of a sum there is the library's.
+void GemmInParts(const KernelContext& context, ConstMatrix x, const PackedWeight& weight,
+                 std::span<const int64_t> bounds, Matrix y);
 
 }  // namespace perigee::kernels

@@ -9,9 +9,8 @@
 #include <functional>
 #include <vector>
 
-#include "base/check.h"
 #include "base/math.h"
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_cpu.h"
 #include "kernels/gemm/panel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,7 +56,7 @@ void GemmPartsBlock(const ConstMatrixF& x, const PackedWeight& w, std::span<cons
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace perigee::kernels {
+namespace perigee::kernels::cpu {
 namespace {
 
 HWY_EXPORT(GemmBlock);
@@ -84,8 +83,6 @@ void ForBlocks(const KernelContext& context, const PackedWeight& weight, int64_t
 }  // namespace
 
 void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight, MatrixF y) {
-  PERIGEE_CHECK(x.cols == weight.in() && y.cols == weight.out() && x.rows == y.rows);
-  if (x.rows == 0) return;
   const int64_t scratch = weight.in() * 16;
   ForBlocks(context, weight, x.rows, scratch,
             [&](int64_t row, int64_t count, int64_t panel_begin, int64_t panel_end, float* wide) {
@@ -96,11 +93,7 @@ void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weig
 
 void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight,
                  std::span<const int64_t> bounds, MatrixF y) {
-  const size_t parts = bounds.size() - 1;
-  PERIGEE_CHECK(std::has_single_bit(parts) && bounds.front() >= 0 && bounds.back() <= weight.in());
-  PERIGEE_CHECK(x.cols == bounds.back() - bounds.front() && y.cols == weight.out() && x.rows == y.rows);
-  if (x.rows == 0) return;
-  const int64_t levels = std::bit_width(parts);
+  const int64_t levels = std::bit_width(bounds.size() - 1);
   const int64_t wide_floats = weight.in() * 16;
   const int64_t tile_floats = levels * std::min(x.rows, kRowBlock) * 16;
   ForBlocks(context, weight, x.rows, wide_floats + tile_floats,
@@ -112,5 +105,5 @@ void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeigh
             });
 }
 
-}  // namespace perigee::kernels
+}  // namespace perigee::kernels::cpu
 #endif  // HWY_ONCE

@@ -1,7 +1,9 @@
 #include "kernels/kda/kda.h"
 
 #include "base/check.h"
+#include "kernels/dispatch.h"
 #include "kernels/kda/kda_cpu.h"
+#include "kernels/kda/kda_cuda.h"
 
 namespace perigee::kernels {
 namespace {
@@ -12,30 +14,60 @@ void CheckArgs(const KdaArgs& a) {
   const int64_t values = a.num_heads * a.value_dim;
   PERIGEE_CHECK(a.q.cols == keys && a.k.cols == keys && a.g.cols == keys);
   PERIGEE_CHECK(a.v.cols == values && a.out.cols == values && a.beta.cols == a.num_heads);
-  for (const KdaSegment& s : a.segments) {
-    PERIGEE_CHECK(s.q_begin >= 0 && s.q_len >= 0 && s.q_begin + s.q_len <= a.q.rows && s.state != nullptr);
+  PERIGEE_CHECK(a.segments.empty() || a.states.recurrent != nullptr);
+  for (const Segment& s : a.segments.host) {
+    PERIGEE_CHECK(s.q_begin >= 0 && s.q_len >= 0 && s.q_begin + s.q_len <= a.q.rows);
   }
+}
+
+// Every head of every segment is a task of its own.
+template <typename RunHead>
+void ForHeads(const KernelContext& context, const KdaArgs& a, int64_t scratch_floats, const RunHead& run) {
+  const cpu::KdaArgs args{.num_heads = a.num_heads,
+                          .key_dim = a.key_dim,
+                          .value_dim = a.value_dim,
+                          .q = a.q.As<float>(),
+                          .k = a.k.As<float>(),
+                          .v = a.v.As<float>(),
+                          .g = a.g.As<float>(),
+                          .beta = a.beta.As<float>(),
+                          .out = a.out.As<float>()};
+  ForTasks(context, a.segments.size() * a.num_heads, scratch_floats, [&](int64_t task, float* scratch) {
+    const Segment& s = a.segments.host[static_cast<size_t>(task / a.num_heads)];
+    run(args, cpu::KdaSegment{s.q_begin, s.q_len, a.states.Recurrent(s.slot)}, task % a.num_heads, scratch);
+  });
 }
 
 }  // namespace
 
 void KdaPrefill(const KernelContext& context, const KdaArgs& args) {
   CheckArgs(args);
-  const int64_t tasks = static_cast<int64_t>(args.segments.size()) * args.num_heads;
-  ForTasks(context, tasks, KdaChunkScratchFloats(args.key_dim, args.value_dim),
-           [&](int64_t task, float* scratch) {
-             KdaPrefillHead(args, args.segments[static_cast<size_t>(task / args.num_heads)],
-                            task % args.num_heads, scratch);
-           });
+  PERIGEE_DISPATCH(
+      context,
+      ForHeads(context, args, cpu::KdaChunkScratchFloats(args.key_dim, args.value_dim), cpu::KdaPrefillHead),
+      cuda::KdaPrefill(context, args));
 }
 
 void KdaDecode(const KernelContext& context, const KdaArgs& args) {
   CheckArgs(args);
-  const int64_t tasks = static_cast<int64_t>(args.segments.size()) * args.num_heads;
-  ForTasks(context, tasks, KdaDecodeScratchFloats(args.key_dim), [&](int64_t task, float* scratch) {
-    KdaDecodeHead(args, args.segments[static_cast<size_t>(task / args.num_heads)], task % args.num_heads,
-                  scratch);
-  });
+  PERIGEE_DISPATCH(context,
+                   ForHeads(context, args, cpu::KdaDecodeScratchFloats(args.key_dim), cpu::KdaDecodeHead),
+                   cuda::KdaDecode(context, args));
+}
+
+void KdaGate(const KernelContext& context, ConstMatrix z, std::span<const float> dt_bias,
+             std::span<const float> neg_exp_a, Matrix g) {
+  const auto heads = static_cast<int64_t>(neg_exp_a.size());
+  PERIGEE_CHECK(z.rows == g.rows && z.cols == g.cols && static_cast<int64_t>(dt_bias.size()) == z.cols);
+  PERIGEE_CHECK(heads > 0 && z.cols % heads == 0);
+  PERIGEE_DISPATCH(context, cpu::KdaGate(context, z.As<float>(), dt_bias, neg_exp_a, g.As<float>()),
+                   cuda::KdaGate(context, z, dt_bias, neg_exp_a, g));
+}
+
+void Sigmoid(const KernelContext& context, ConstMatrix x, Matrix y) {
+  PERIGEE_CHECK(x.rows == y.rows && x.cols == y.cols);
+  PERIGEE_DISPATCH(context, cpu::Sigmoid(context, x.As<float>(), y.As<float>()),
+                   cuda::Sigmoid(context, x, y));
 }
 
 }  // namespace perigee::kernels

@@ -4,21 +4,15 @@
 #include <span>
 
 #include "kernels/context.h"
+#include "tensor/cache_view.h"
 #include "tensor/matrix.h"
+#include "tensor/segment.h"
 
 namespace perigee::kernels {
 
 // Rows of a chunk of the prefill form. Each segment starts its own chunk grid at its first row, so a prompt
 // cut at multiples of 64 gives the same bits as the whole.
 inline constexpr int64_t kKdaChunk = 64;
-
-// One sequence's run of rows.
-struct KdaSegment {
-  int64_t q_begin = 0;  // first row
-  int64_t q_len = 0;
-  float* state =
-      nullptr;  // [num_heads, key_dim, value_dim] fp32: read as the initial state, replaced by the final one
-};
 
 // Kimi Delta Attention over packed sequences (kimi-linear specification 3.4.3 to 3.4.7). Per row and head,
 // with qh = q / sqrt(sum q^2 + 1e-6) * key_dim^-0.5 and kh = k / sqrt(sum k^2 + 1e-6):
@@ -28,13 +22,16 @@ struct KdaArgs {
   int64_t num_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
-  ConstMatrixF q;     // [rows, num_heads * key_dim], after convolution, not normalised
-  ConstMatrixF k;     // [rows, num_heads * key_dim]
-  ConstMatrixF v;     // [rows, num_heads * value_dim]
-  ConstMatrixF g;     // [rows, num_heads * key_dim], log decay, <= 0
-  ConstMatrixF beta;  // [rows, num_heads], in (0, 1)
-  std::span<const KdaSegment> segments;
-  MatrixF out;  // [rows, num_heads * value_dim]
+  ConstMatrix q;               // [rows, num_heads * key_dim], after convolution, not normalised
+  ConstMatrix k;               // [rows, num_heads * key_dim]
+  ConstMatrix v;               // [rows, num_heads * value_dim]
+  ConstMatrix g;               // [rows, num_heads * key_dim], log decay, <= 0, F32
+  ConstMatrix beta;            // [rows, num_heads], in (0, 1), F32
+  StepSpan<Segment> segments;  // one a slot
+  // Of the segments' slots, [num_heads, key_dim, value_dim] each: the initial state, replaced by the final
+  // one.
+  StateView states;
+  Matrix out;  // [rows, num_heads * value_dim]
 };
 
 // Chunk-parallel form, for segments of any length.
@@ -45,10 +42,10 @@ void KdaDecode(const KernelContext& context, const KdaArgs& args);
 
 // g[r, c] = -exp(A_log[h]) * softplus(z[r, c] + dt_bias[c]), h the head of channel c; neg_exp_a holds
 // -exp(A_log). z, g [rows, num_heads * key_dim]; g may be z.
-void KdaGate(const KernelContext& context, ConstMatrixF z, std::span<const float> dt_bias,
-             std::span<const float> neg_exp_a, MatrixF g);
+void KdaGate(const KernelContext& context, ConstMatrix z, std::span<const float> dt_bias,
+             std::span<const float> neg_exp_a, Matrix g);
 
 // y = sigmoid(x), elementwise; y may be x. (The write strength.)
-void Sigmoid(const KernelContext& context, ConstMatrixF x, MatrixF y);
+void Sigmoid(const KernelContext& context, ConstMatrix x, Matrix y);
 
 }  // namespace perigee::kernels

@@ -105,7 +105,7 @@ HWY_INLINE void PairBlock(const Chunk& c, int64_t i, int64_t jb, float* HWY_REST
 // Loads the chunk's rows; fills L, E * k and the keys decayed to the end of the chunk, and with kQueries P
 // and E * q.
 template <bool kQueries>
-HWY_INLINE void Pairs(const KdaArgs& a, int64_t row, int64_t rows, int64_t head, Chunk& c) {
+HWY_INLINE void Pairs(const cpu::KdaArgs& a, int64_t row, int64_t rows, int64_t head, Chunk& c) {
   const D d;
   const float scale = 1.0f / std::sqrt(static_cast<float>(a.key_dim));
   std::fill_n(c.total, c.key_pad, 1.0f);
@@ -139,7 +139,7 @@ HWY_INLINE void Pairs(const KdaArgs& a, int64_t row, int64_t rows, int64_t head,
 
 // N of (I + L) N = beta (V - (E * K) S), by forward substitution. The state's columns from `value_begin` (a
 // multiple of 16) on belong to the values; for those before it V is zero.
-HWY_INLINE void Solve(const KdaArgs& a, int64_t row, int64_t rows, int64_t head, int64_t value_begin,
+HWY_INLINE void Solve(const cpu::KdaArgs& a, int64_t row, int64_t rows, int64_t head, int64_t value_begin,
                       Chunk& c) {
   const D d;
   const PanelMatrix<float> state{c.state, 16, c.width};
@@ -169,7 +169,7 @@ HWY_INLINE void Solve(const KdaArgs& a, int64_t row, int64_t rows, int64_t head,
 }
 
 // O = (E * Q) S + P N, of the state before the chunk.
-HWY_INLINE void Output(const KdaArgs& a, int64_t row, int64_t rows, int64_t head, Chunk& c) {
+HWY_INLINE void Output(const cpu::KdaArgs& a, int64_t row, int64_t rows, int64_t head, Chunk& c) {
   const PanelMatrix<float> state{c.state, 16, c.width};
   const PanelMatrix<float> solved{c.n, 16, c.width};
   MatMul<false>(c.total_queries, c.key_pad, rows, state, c.key_dim, c.o, c.width, c.width);

@@ -71,7 +71,7 @@ HWY_INLINE void StepChannels(const StepRow& x, int64_t key_dim, int64_t value_di
   }
 }
 
-void DecodeHead(const KdaArgs& a, const KdaSegment& segment, int64_t head, float* scratch) {
+void DecodeHead(const cpu::KdaArgs& a, const cpu::KdaSegment& segment, int64_t head, float* scratch) {
   const int64_t pad = AlignUp<int64_t>(a.key_dim, 16);
   float* key = scratch;
   float* query = scratch + pad;
@@ -104,7 +104,7 @@ void DecodeHead(const KdaArgs& a, const KdaSegment& segment, int64_t head, float
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace perigee::kernels {
+namespace perigee::kernels::cpu {
 
 HWY_EXPORT(DecodeHead);
 
@@ -116,5 +116,5 @@ void KdaDecodeHead(const KdaArgs& args, const KdaSegment& segment, int64_t head,
   HWY_DYNAMIC_DISPATCH(DecodeHead)(args, segment, head, scratch);
 }
 
-}  // namespace perigee::kernels
+}  // namespace perigee::kernels::cpu
 #endif  // HWY_ONCE

@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace perigee::kernels {
 namespace HWY_NAMESPACE {
 
-void PrefillHead(const KdaArgs& a, const KdaSegment& segment, int64_t head, float* scratch) {
+void PrefillHead(const cpu::KdaArgs& a, const cpu::KdaSegment& segment, int64_t head, float* scratch) {
   Chunk c(scratch, a.key_dim, a.value_dim);
   float* stored = segment.state + head * a.key_dim * a.value_dim;
   for (int64_t ch = 0; ch < a.key_dim; ++ch) {
@@ -37,7 +37,7 @@ void PrefillHead(const KdaArgs& a, const KdaSegment& segment, int64_t head, floa
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace perigee::kernels {
+namespace perigee::kernels::cpu {
 
 HWY_EXPORT(PrefillHead);
 
@@ -52,5 +52,5 @@ void KdaPrefillHead(const KdaArgs& args, const KdaSegment& segment, int64_t head
   HWY_DYNAMIC_DISPATCH(PrefillHead)(args, segment, head, scratch);
 }
 
-}  // namespace perigee::kernels
+}  // namespace perigee::kernels::cpu
 #endif  // HWY_ONCE

@@ -17,7 +17,7 @@ namespace HWY_NAMESPACE {
 
 // M and B stand side by side in one state, M's columns first, so that a chunk's pairs are worked out once.
 void SummaryHead(const KdaSummaryArgs& s, const KdaSummarySegment& segment, int64_t head, float* scratch) {
-  const KdaArgs a{.num_heads = s.num_heads,
+  const cpu::KdaArgs a{.num_heads = s.num_heads,
                   .key_dim = s.key_dim,
                   .value_dim = s.value_dim,
                   .q = {},
@@ -25,7 +25,6 @@ void SummaryHead(const KdaSummaryArgs& s, const KdaSummarySegment& segment, int6
                   .v = s.v,
                   .g = s.g,
                   .beta = s.beta,
-                  .segments = {},
                   .out = {}};
   const int64_t value_begin = AlignUp<int64_t>(s.key_dim, 16);
   Chunk c(scratch, s.key_dim, value_begin + s.value_dim);
@@ -116,7 +115,7 @@ void FoldHead(const KdaFoldArgs& args, const KdaFoldChain& chain, int64_t head, 
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace perigee::kernels {
+namespace perigee::kernels::cpu {
 
 HWY_EXPORT(SummaryHead);
 HWY_EXPORT(FoldHead);
@@ -138,5 +137,5 @@ void KdaFoldHead(const KdaFoldArgs& args, const KdaFoldChain& chain, int64_t hea
   HWY_DYNAMIC_DISPATCH(FoldHead)(args, chain, head, scratch);
 }
 
-}  // namespace perigee::kernels
+}  // namespace perigee::kernels::cpu
 #endif  // HWY_ONCE

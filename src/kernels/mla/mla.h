@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "kernels/context.h"
 #include "kernels/gemm/gemm.h"
 #include "tensor/cache_view.h"
 #include "tensor/matrix.h"
+#include "tensor/segment.h"
 
 namespace perigee::kernels {
 
@@ -22,40 +22,32 @@ struct MlaDims {
   int64_t record() const { return rank + rope; }  // floats of one latent record
 };
 
-// kv_b_proj of some heads, in the forms that the two evaluations need.
+// kv_b_proj of some heads, in the forms that the two evaluations need. On CUDA both read `expand`.
 struct MlaWeights {
   PackedWeight expand;                 // [num_heads * (nope + value), rank]: materialised
   std::vector<PackedWeight> absorb_q;  // per head [rank, nope]: W_UK transposed
   std::vector<PackedWeight> absorb_o;  // per head [value, rank]: W_UV
 
   // kv_b: [num_heads * (nope + value), rank] as stored.
-  static MlaWeights Pack(const MlaDims& dims, const StoredMatrix& kv_b);
-};
-
-// One sequence's run of query rows and its keys. Row i (0-based) sees keys [0, kv_len - q_len + i].
-struct MlaSegment {
-  int64_t q_begin = 0;
-  int64_t q_len = 0;
-  int64_t kv_len = 0;
-  // Covers kv_len records. Segments whose tables start at the same address are of one sequence.
-  std::span<const int32_t> block_table;
+  static MlaWeights Pack(const MlaDims& dims, const StoredMatrix& kv_b, Device device = Device::kCpu);
 };
 
 // Writes the records of new rows: latent [rows, rank] normalised, shared key [rows, rope]. Row i of a segment
-// becomes the record of position kv_len - q_len + i.
-void MlaAppend(const KernelContext& context, ConstMatrixF latent, ConstMatrixF shared_key,
-               std::span<const MlaSegment> segments, const PagedKvView& cache);
+// becomes the record of position kv_len - q_len + i. (Here and below row i of a segment, 0-based, sees keys
+// [0, kv_len - q_len + i], and segments whose block tables start at the same place are of one sequence.)
+void MlaAppend(const KernelContext& context, ConstMatrix latent, ConstMatrix shared_key,
+               const PagedSegments& segments, const PagedKvView& cache);
 
 // softmax(q k / sqrt(nope + rope)) v over the cached records (kimi-linear specification 3.5), keys in fixed
 // blocks of 64 from key 0 with a running maximum. q [rows, num_heads * (nope + rope)], out [rows, num_heads *
 // value]. Materialised: keys and values are expanded from the latents, piece by piece, so the workspace is
 // bounded.
-void MlaPrefill(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrixF q,
-                std::span<const MlaSegment> segments, const PagedKvView& cache, MatrixF out);
+void MlaPrefill(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrix q,
+                const PagedSegments& segments, const PagedKvView& cache, Matrix out);
 
 // The same result read directly from the latents (absorbed), keys split at multiples of 512 and merged in
 // order: for one row a sequence, right for any.
-void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrixF q,
-               std::span<const MlaSegment> segments, const PagedKvView& cache, MatrixF out);
+void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrix q,
+               const PagedSegments& segments, const PagedKvView& cache, Matrix out);
 
 }  // namespace perigee::kernels

@@ -5,8 +5,23 @@
 
 #include "kernels/mla/mla.h"
 
-// The pieces of MLA attention that run on one CPU thread. Used by mla.cc only.
-namespace perigee::kernels {
+// The CPU's forms of mla.h, used by mla.cc only, and their pieces that run on one thread.
+namespace perigee::kernels::cpu {
+
+// A segment with its block table.
+struct MlaSegment {
+  int64_t q_begin = 0;
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  std::span<const int32_t> block_table;
+};
+
+void MlaAppend(const KernelContext& context, ConstMatrixF latent, ConstMatrixF shared_key,
+               std::span<const MlaSegment> segments, const PagedKvView& cache);
+void MlaPrefill(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrixF q,
+                std::span<const MlaSegment> segments, const PagedKvView& cache, MatrixF out);
+void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrixF q,
+               std::span<const MlaSegment> segments, const PagedKvView& cache, MatrixF out);
 
 inline constexpr int64_t kMlaKeyBlock = 64;    // keys of one step of the running softmax
 inline constexpr int64_t kMlaQueryBlock = 64;  // query rows of one prefill task
@@ -56,4 +71,4 @@ void MlaDecodeSplit(const MlaDims& dims, const float* absorbed_q, const MlaSegme
 // Merges the partials of one row in order into context [num_heads, rank], normalised.
 void MlaMerge(const MlaDims& dims, std::span<const MlaPartial> partials, float* context);
 
-}  // namespace perigee::kernels
+}  // namespace perigee::kernels::cpu

@@ -16,9 +16,9 @@ HWY_BEFORE_NAMESPACE();
 namespace perigee::kernels {
 namespace HWY_NAMESPACE {
 
-void PrefillBlock(const MlaDims& dims, const ConstMatrixF& q, const MlaSegment& segment,
-                  const ExpandedKeys& piece, int64_t head, int64_t row, int64_t rows,
-                  const MlaRunning& running, const MatrixF& out, float* scores) {
+void PrefillBlock(const MlaDims& dims, const ConstMatrixF& q, const cpu::MlaSegment& segment,
+                  const cpu::ExpandedKeys& piece, int64_t head, int64_t row, int64_t rows,
+                  const cpu::MlaRunning& running, const MatrixF& out, float* scores) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(dims.qk()));
   const int64_t prefix = segment.kv_len - segment.q_len;
   const int64_t first_row = segment.q_begin + row;
@@ -27,17 +27,18 @@ void PrefillBlock(const MlaDims& dims, const ConstMatrixF& q, const MlaSegment& 
   const int64_t panel_floats = dims.qk() * 16;
   const float* head_keys = piece.keys + head * CeilDiv<int64_t>(piece.count, 16) * panel_floats;
   const int64_t last_visible = prefix + row + rows;  // keys seen by the block's last row
-  for (int64_t begin = 0; begin < piece.count; begin += kMlaKeyBlock) {
+  for (int64_t begin = 0; begin < piece.count; begin += cpu::kMlaKeyBlock) {
     const int64_t key = piece.first_key + begin;
     if (key >= last_visible) break;
-    const int64_t count = std::min(kMlaKeyBlock, piece.count - begin);
+    const int64_t count = std::min(cpu::kMlaKeyBlock, piece.count - begin);
     const PanelMatrix<float> keys{head_keys + begin / 16 * panel_floats, panel_floats, 16};
-    MatMul<false>(query, q.stride, rows, keys, dims.qk(), scores, kMlaKeyBlock, AlignUp<int64_t>(count, 16));
+    MatMul<false>(query, q.stride, rows, keys, dims.qk(), scores, cpu::kMlaKeyBlock,
+                  AlignUp<int64_t>(count, 16));
     for (int64_t r = 0; r < rows; ++r) {
-      float* row_scores = scores + r * kMlaKeyBlock;
+      float* row_scores = scores + r * cpu::kMlaKeyBlock;
       const int64_t visible = std::min(prefix + row + r + 1 - key, count);
       if (visible <= 0) {
-        std::fill_n(row_scores, kMlaKeyBlock, 0.0f);
+        std::fill_n(row_scores, cpu::kMlaKeyBlock, 0.0f);
         continue;
       }
       const int64_t state = (first_row + r) * dims.num_heads + head;
@@ -48,7 +49,7 @@ void PrefillBlock(const MlaDims& dims, const ConstMatrixF& q, const MlaSegment& 
     const PanelMatrix<float> values{
         piece.values + begin * piece.value_stride + head * (dims.nope + dims.value) + dims.nope, 16,
         piece.value_stride};
-    MatMul<true>(scores, kMlaKeyBlock, rows, values, count, result, out.stride, dims.value);
+    MatMul<true>(scores, cpu::kMlaKeyBlock, rows, values, count, result, out.stride, dims.value);
   }
 }
 
@@ -57,7 +58,7 @@ void PrefillBlock(const MlaDims& dims, const ConstMatrixF& q, const MlaSegment& 
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace perigee::kernels {
+namespace perigee::kernels::cpu {
 
 HWY_EXPORT(PrefillBlock);
 
@@ -88,5 +89,5 @@ void MlaPackKeys(const MlaDims& dims, const float* expanded, int64_t expanded_st
   }
 }
 
-}  // namespace perigee::kernels
+}  // namespace perigee::kernels::cpu
 #endif  // HWY_ONCE

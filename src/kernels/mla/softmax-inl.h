@@ -34,7 +34,7 @@ HWY_INLINE float SoftmaxBlock(float* HWY_RESTRICT scores, int64_t visible, float
   constexpr int64_t kStep = kVecLanes;
   const auto lowest = hn::Set(d, -__builtin_inff());
   auto max = lowest;
-  for (int64_t j = 0; j < kMlaKeyBlock; j += kStep) {
+  for (int64_t j = 0; j < cpu::kMlaKeyBlock; j += kStep) {
     const auto keep = hn::Lt(hn::Iota(d, static_cast<float>(j)), hn::Set(d, static_cast<float>(visible)));
     const auto s = hn::IfThenElse(keep, hn::Mul(hn::LoadU(d, scores + j), hn::Set(d, scale)), lowest);
     hn::StoreU(s, d, scores + j);
@@ -43,7 +43,7 @@ HWY_INLINE float SoftmaxBlock(float* HWY_RESTRICT scores, int64_t visible, float
   const float old_max = *running.max;
   const float new_max = std::max(old_max, hn::GetLane(hn::MaxOfLanes(d, max)));
   Lanes16 sums = Set16(0.0f);
-  for (int64_t j = 0; j < kMlaKeyBlock; j += 16) {
+  for (int64_t j = 0; j < cpu::kMlaKeyBlock; j += 16) {
     for (int64_t i = j; i < j + 16; i += kStep) {
       hn::StoreU(Exp(hn::Sub(hn::LoadU(d, scores + i), hn::Set(d, new_max))), d, scores + i);
     }

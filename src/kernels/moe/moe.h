@@ -16,17 +16,18 @@ struct RouterOptions {
   float scaling_factor = 1;
 };
 
-// The chosen experts of every row, in ascending expert index.
+// The chosen experts of every row, in ascending expert index. A view of the workspace (on the context's
+// device).
 struct Routing {
   int64_t top_k = 0;
-  std::vector<int32_t> experts;  // [rows, top_k]
-  std::vector<float> weights;    // [rows, top_k]
+  std::span<int32_t> experts;  // [rows, top_k]
+  std::span<float> weights;    // [rows, top_k]
 };
 
 // kimi-linear specification 3.6: s = sigmoid(logits); the top_k largest s + bias are chosen (ties to the
 // lower index); weights are the chosen s without the bias, divided by (their sum + 1e-20) if renormalize,
 // times scaling_factor. The sum runs over ascending expert index. logits [rows, experts], bias [experts].
-Routing RouteTopK(const KernelContext& context, ConstMatrixF logits, std::span<const float> bias,
+Routing RouteTopK(const KernelContext& context, ConstMatrix logits, std::span<const float> bias,
                   const RouterOptions& options);
 
 // A gated MLP: down(silu(gate(x)) * up(x)).
@@ -38,7 +39,7 @@ struct MlpWeights {
 };
 
 // y = MLP(x), the down product in parts. x, y [rows, hidden].
-void GatedMlp(const KernelContext& context, const MlpWeights& weights, ConstMatrixF x, MatrixF y);
+void GatedMlp(const KernelContext& context, const MlpWeights& weights, ConstMatrix x, Matrix y);
 
 // Experts [first_expert, first_expert + experts.size()) of the router's and the shared one. Entries of the
 // routing that name other experts are left out (another rank adds them).
@@ -47,12 +48,17 @@ struct MoeWeights {
   std::vector<MlpWeights> experts;  // all of the same width
   MlpWeights shared;                // width 0: none
   int64_t parts = kSumParts;        // parts of the sum, a power of two
+  // On a device: its addresses of the experts' weights, [2][experts], gate_up and then down (ListExperts).
+  Buffer addresses;
 };
+
+// Fills `addresses` where the experts lie on a device. Once, when all experts are there.
+void ListExperts(MoeWeights& weights);
 
 // y = sum over the chosen experts of weight * MLP_e(x), + MLP_shared(x). Summed in parts: inside part p the
 // chosen experts in ascending index (their weight applied to the activation), then the shared expert; parts
 // in a binary tree.
 void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
-                ConstMatrixF x, MatrixF y);
+                ConstMatrix x, Matrix y);
 
 }  // namespace perigee::kernels

@@ -5,8 +5,13 @@
 
 #include "kernels/moe/moe.h"
 
-// The pieces of the expert mixture that run on one CPU thread. Used by moe.cc only.
-namespace perigee::kernels {
+// The CPU's forms of moe.h, used by moe.cc only, and their pieces that run on one thread.
+namespace perigee::kernels::cpu {
+
+void RouteTopK(const KernelContext& context, ConstMatrixF logits, std::span<const float> bias,
+               const RouterOptions& options, const Routing& routing);
+void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
+                ConstMatrixF x, MatrixF y);
 
 // The scores of one row's logits, sigmoid.
 void MoeScores(const float* logits, int64_t experts, float* scores);
@@ -26,4 +31,4 @@ void MoeAddDown(ConstMatrixF act, const MlpWeights& mlp, int64_t begin, int64_t 
 // y[r, 0, cols) = the parts of row r added in a binary tree of neighbours (sums are used up).
 void MoeTree(float* sums, int64_t rows, int64_t parts, int64_t width, int64_t cols, MatrixF y);
 
-}  // namespace perigee::kernels
+}  // namespace perigee::kernels::cpu

@@ -1,24 +1,26 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "kernels/context.h"
 #include "tensor/dtype.h"
 #include "tensor/matrix.h"
+#include "tensor/step_span.h"
 
 namespace perigee::kernels {
 
+// to = from, [rows, cols]; types may differ on a device.
+void CopyRows(const KernelContext& context, ConstMatrix from, Matrix to);
+void ZeroRows(const KernelContext& context, Matrix rows);
+
 // out[i] = source[index[i]]. Indices in [0, source.rows); out [index.size(), cols].
-void GatherRows(const KernelContext& context, ConstMatrixF source, std::span<const int64_t> index,
-                MatrixF out);
+void GatherRows(const KernelContext& context, ConstMatrix source, StepSpan<int64_t> index, Matrix out);
 
 // out[index[i]] = source[i]: the inverse of GatherRows for a permutation. out [out.rows, cols]; rows that no
 // index names are left alone.
-void ScatterRows(const KernelContext& context, ConstMatrixF source, std::span<const int64_t> index,
-                 MatrixF out);
+void ScatterRows(const KernelContext& context, ConstMatrix source, StepSpan<int64_t> index, Matrix out);
 
-// A table as stored in the checkpoint: row-major [rows, cols] of `dtype`, not owned.
+// A table as stored in the checkpoint: row-major [rows, cols] of `dtype`, not owned; on the context's device.
 struct StoredTable {
   const void* data = nullptr;
   DType dtype = DType::kBF16;
@@ -26,8 +28,8 @@ struct StoredTable {
   int64_t cols = 0;
 };
 
-// out[i] = table[ids[i]] widened to float. Ids in [0, table.rows).
-void EmbeddingLookup(const KernelContext& context, const StoredTable& table, std::span<const int32_t> ids,
-                     MatrixF out);
+// out[i] = table[ids[i]] in out's type. Ids in [0, table.rows).
+void EmbeddingLookup(const KernelContext& context, const StoredTable& table, StepSpan<int32_t> ids,
+                     Matrix out);
 
 }  // namespace perigee::kernels

@@ -1,7 +1,5 @@
 #include "model/kimi_linear/model.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "base/strings.h"
 #include "base/trace.h"
@@ -39,18 +37,26 @@ layers::MoeOptions MoeOf(const KimiLinearConfig& c) {
                      .scaling_factor = static_cast<float>(c.routed_scaling_factor)}};
 }
 
+// Fills in the runs of chosen rows, from their places among the rows of `spans`.
+void CompleteChoice(const layers::StepContext& step, std::span<const batch::SeqSpan> spans,
+                    layers::RowChoice& choice) {
+  choice.runs = step.batch.Segments(parallel::SelectSpans(spans, choice.places));
+  choice.index = step.kernels.Mirror(choice.places);
+  choice.segments = {step.kernels.Mirror(choice.runs), step.segments.block_tables};
+}
+
 }  // namespace
 
 KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
                                  const parallel::Shard& shard,
-                                 const std::function<void(uint64_t, uint64_t)>& progress,
+                                 const std::function<void(uint64_t, uint64_t)>& progress, Device device,
                                  bool prune_last_layer)
     : config_(config),
       checkpoint_(std::move(checkpoint)),
       shard_(shard),
       prune_last_layer_(prune_last_layer) {
   layers::LoadProgress counted{.total = checkpoint_->TotalBytes(), .report = progress, .done = 0, .seen = {}};
-  const layers::WeightScope root(*checkpoint_, counted);
+  const layers::WeightScope root(*checkpoint_, counted, device);
   const layers::WeightScope model = root.In("model");
   embed_tokens_ = std::make_unique<layers::Embedding>(shard_, model.In("embed_tokens"));
   int64_t state_layer = 0;
@@ -96,20 +102,20 @@ CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const parallel::
           .conv_floats = (config.short_conv_kernel_size - 1) * 3 * width};
 }
 
-MatrixF KimiLinearModel::Embed(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
-                               const parallel::StepLayout& layout,
-                               const parallel::LayerCommunicator& communicator) const {
+Matrix KimiLinearModel::Embed(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
+                              const parallel::StepLayout& layout,
+                              const parallel::LayerCommunicator& communicator) const {
   std::vector<int32_t> ids = batch.token_ids;
   if (communicator.EmbedsLocalRows()) {
     ids.clear();
     for (const int64_t row : layout.rows.local()) ids.push_back(batch.token_ids[static_cast<size_t>(row)]);
   }
   const auto rows = static_cast<int64_t>(ids.size());
-  const MatrixF embedded(context.workspace->Floats(rows * config_.hidden_size), rows, config_.hidden_size);
+  const Matrix embedded = context.Room(rows, config_.hidden_size);
   if (communicator.plan().embedding_by_share) {
     embed_tokens_->ForwardShare(context, ids, embedded);
   } else {
-    embed_tokens_->Forward(context, ids, embedded);
+    embed_tokens_->Forward(context, context.Mirror(ids), embedded);
   }
   return embedded;
 }
@@ -126,22 +132,32 @@ Status KimiLinearModel::RunLayers(const layers::StepContext& step, const layers:
 
 Status KimiLinearModel::Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
                                 const parallel::StepLayout& layout, const parallel::ParallelContext& parallel,
-                                const Caches& caches, MatrixF hidden) const {
+                                const Caches& caches, Matrix hidden) const {
   const kernels::Workspace::Scope scope(*context.workspace);
   const parallel::LayoutPlan plan =
       parallel::MakeLayoutPlan(layout.mode, attention_kinds_, parallel.tp, parallel.attn_cp);
   parallel::LayerCommunicator communicator(parallel, plan, layout.rows, context);
   const int64_t rows = batch.NumRows();
-  const auto room = [&] {
-    return MatrixF(context.workspace->Floats(rows * config_.hidden_size), rows, config_.hidden_size);
-  };
+  const auto room = [&] { return context.Room(rows, config_.hidden_size); };
   const layers::StreamRoom stream_room{room(), room()};
-  const layers::StepContext step{context, batch,        *caches.kv, *caches.states,
-                                 layout,  communicator, stream_room};
+  const StepSpan<int32_t> block_tables = context.Mirror(batch.block_tables);
+  const std::vector<Segment> segments = batch.Segments(batch.spans);
+  const std::vector<Segment> local_segments = batch.Segments(layout.local_spans);
+  const layers::StepContext step{context,
+                                 batch,
+                                 *caches.kv,
+                                 *caches.states,
+                                 layout,
+                                 communicator,
+                                 stream_room,
+                                 {context.Mirror(segments), block_tables},
+                                 {context.Mirror(local_segments), block_tables}};
 
   layers::WantedRows wanted;
-  wanted.full_places = batch.wanted_rows;
-  wanted.rows = layout.rows.Select(batch.wanted_rows, &wanted.local_places);
+  wanted.full.places = batch.wanted_rows;
+  wanted.rows = layout.rows.Select(batch.wanted_rows, &wanted.local.places);
+  CompleteChoice(step, batch.spans, wanted.full);
+  CompleteChoice(step, layout.local_spans, wanted.local);
 
   PERIGEE_ASSIGN_OR_RETURN(parallel::RowStream stream,
                            communicator.Enter(Embed(context, batch, layout, communicator)));
@@ -149,18 +165,17 @@ Status KimiLinearModel::Forward(const kernels::KernelContext& context, const bat
   PERIGEE_ASSIGN_OR_RETURN(stream, communicator.Exit(stream));
   AddBranch(step, stream);
   if (!prune_last_layer_) {
-    stream.residual = SelectRows(step, wanted.Places(plan.boundary_rows), stream.residual);
+    stream.residual = SelectRows(step, wanted.Of(plan.boundary_rows), stream.residual);
     communicator.UseRows(wanted.rows);
   }
   lm_head_->FinalNorm(context, stream.residual, stream.residual);
-  PERIGEE_ASSIGN_OR_RETURN(const MatrixF final_rows, communicator.FinalRows(stream.residual));
+  PERIGEE_ASSIGN_OR_RETURN(const Matrix final_rows, communicator.FinalRows(stream.residual));
   PERIGEE_CHECK(final_rows.rows == hidden.rows);
-  std::copy_n(final_rows.data, final_rows.rows * final_rows.cols, hidden.data);
+  StoreRows(step, final_rows, hidden);
   return Status::Ok();
 }
 
-void KimiLinearModel::Logits(const kernels::KernelContext& context, ConstMatrixF hidden,
-                             MatrixF logits) const {
+void KimiLinearModel::Logits(const kernels::KernelContext& context, ConstMatrix hidden, Matrix logits) const {
   lm_head_->Logits(context, hidden, logits);
 }
 

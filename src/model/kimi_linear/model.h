@@ -25,7 +25,7 @@ class KimiLinearModel final : public CausalLm {
   // latents are written.
   KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
                   const parallel::Shard& shard, const std::function<void(uint64_t, uint64_t)>& progress,
-                  bool prune_last_layer = true);
+                  Device device = Device::kCpu, bool prune_last_layer = true);
 
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t hidden_size() const override { return config_.hidden_size; }
@@ -33,14 +33,14 @@ class KimiLinearModel final : public CausalLm {
   CacheShape cache_shape() const override { return KimiLinearCacheShape(config_, shard_); }
   Status Forward(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
                  const parallel::StepLayout& layout, const parallel::ParallelContext& parallel,
-                 const Caches& caches, MatrixF hidden) const override;
-  void Logits(const kernels::KernelContext& context, ConstMatrixF hidden, MatrixF logits) const override;
+                 const Caches& caches, Matrix hidden) const override;
+  void Logits(const kernels::KernelContext& context, ConstMatrix hidden, Matrix logits) const override;
 
  private:
   Status RunLayers(const layers::StepContext& step, const layers::WantedRows& wanted,
                    parallel::RowStream& stream) const;
-  MatrixF Embed(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
-                const parallel::StepLayout& layout, const parallel::LayerCommunicator& communicator) const;
+  Matrix Embed(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
+               const parallel::StepLayout& layout, const parallel::LayerCommunicator& communicator) const;
 
   KimiLinearConfig config_;
   std::shared_ptr<const Checkpoint> checkpoint_;

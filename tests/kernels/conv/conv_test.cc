@@ -15,7 +15,6 @@
 namespace perigee {
 namespace {
 
-using kernels::ConvSegment;
 using test::ForEachTarget;
 using test::KernelRunner;
 using test::Near;
@@ -34,9 +33,9 @@ TEST(CausalConv1d, SpecificationExample) {
   for (const int64_t piece : {1, 2, 3, 5}) {
     std::vector<float> tail(3), y(5);
     for (int64_t begin = 0; begin < 5; begin += piece) {
-      const std::vector<ConvSegment> segment = {{begin, std::min<int64_t>(piece, 5 - begin), tail.data()}};
+      const std::vector<Segment> segment = {{begin, std::min<int64_t>(piece, 5 - begin)}};
       kernels::CausalConv1d(runner.context(), {x.data(), 5, 1}, {taps.data(), 4, 1}, segment,
-                            {y.data(), 5, 1});
+                            {.conv = tail.data()}, {y.data(), 5, 1});
     }
     EXPECT_TRUE(Near(y, expected, {.absolute = 5e-6})) << piece;
     EXPECT_EQ(tail, (std::vector<float>{-1, 4, 0.5f})) << piece;
@@ -62,21 +61,25 @@ TEST(CausalConv1d, PackedSequencesWithTails) {
         const std::vector<float> taps = random.Normals(width * channels);
         const PaddedMatrix x(rows, channels, values), tap_matrix(width, channels, taps, 1);
         PaddedMatrix y(rows, channels, std::vector<float>(static_cast<size_t>(rows * channels), -7.f));
-        std::vector<std::vector<float>> tails;
-        std::vector<ConvSegment> segments;
-        for (size_t s = 0; s < sequences.size(); ++s) tails.push_back(random.Normals((width - 1) * channels));
-        const std::vector<std::vector<float>> old_tails = tails;
+        const auto slots = static_cast<int64_t>(sequences.size());
+        PaddedMatrix tails(slots, (width - 1) * channels, random.Normals(slots * (width - 1) * channels));
+        const PaddedMatrix old_tails = tails;
+        std::vector<Segment> segments;
         for (size_t s = 0; s < sequences.size(); ++s) {
-          segments.push_back({sequences[s].begin, sequences[s].length, tails[s].data()});
+          segments.push_back({.q_begin = sequences[s].begin,
+                              .q_len = sequences[s].length,
+                              .slot = static_cast<int32_t>(slots) - 1 - static_cast<int32_t>(s)});
         }
-        kernels::CausalConv1d(runner.context(), x.view(), tap_matrix.view(), segments, y.view());
+        kernels::CausalConv1d(runner.context(), x.view(), tap_matrix.view(), segments,
+                              {.conv = tails.view().data, .conv_stride = tails.view().stride}, y.view());
+        EXPECT_TRUE(tails.GapsUntouched());
 
         std::vector<bool> covered(static_cast<size_t>(rows));
         for (size_t s = 0; s < sequences.size(); ++s) {
           const auto [begin, length] = sequences[s];
           const std::vector<double> input(values.begin() + begin * channels,
                                           values.begin() + (begin + length) * channels);
-          std::vector<double> tail = ToDouble(old_tails[s]);
+          std::vector<double> tail = ToDouble(old_tails.row(segments[s].slot));
           const std::vector<double> expected = ref::CausalConv(channels, input, ToDouble(taps), tail);
           std::vector<float> actual;
           for (int64_t t = begin; t < begin + length; ++t) {
@@ -85,7 +88,7 @@ TEST(CausalConv1d, PackedSequencesWithTails) {
             covered[static_cast<size_t>(t)] = true;
           }
           EXPECT_TRUE(Near(actual, expected, kConvTolerance)) << "sequence " << s;
-          EXPECT_EQ(ToDouble(tails[s]), tail) << "sequence " << s;
+          EXPECT_EQ(ToDouble(tails.row(segments[s].slot)), tail) << "sequence " << s;
         }
         for (int64_t t = 0; t < rows; ++t) {
           if (!covered[static_cast<size_t>(t)]) {
@@ -111,9 +114,10 @@ TEST(CausalConv1d, PiecesAndThreadsAgreeToTheBit) {
       for (const int64_t piece : {100, 64, 3, 2, 1}) {
         std::vector<float> y(x.size()), tail((kWidth - 1) * kChannels);
         for (int64_t begin = 0; begin < kRows; begin += piece) {
-          const std::vector<ConvSegment> segment = {{begin, std::min(piece, kRows - begin), tail.data()}};
+          const std::vector<Segment> segment = {{begin, std::min(piece, kRows - begin)}};
           kernels::CausalConv1d(runner.context(), {x.data(), kRows, kChannels},
-                                {taps.data(), kWidth, kChannels}, segment, {y.data(), kRows, kChannels});
+                                {taps.data(), kWidth, kChannels}, segment, {.conv = tail.data()},
+                                {y.data(), kRows, kChannels});
         }
         if (whole.empty()) {
           whole = y;

@@ -73,7 +73,7 @@ inline std::vector<KdaResult> RunKda(KdaKernel kernel, const ref::KdaShape& shap
   const int64_t state_size = keys * shape.value_dim;
   const float kUnwritten = 777;
   std::vector<float> q, k, v, g, beta, states(7, kUnwritten);
-  std::vector<kernels::KdaSegment> segments;
+  std::vector<Segment> segments;
   int64_t rows = 0;
   const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t blank) {
     to.insert(to.end(), from.begin(), from.end());
@@ -85,13 +85,13 @@ inline std::vector<KdaResult> RunKda(KdaKernel kernel, const ref::KdaShape& shap
     append(v, s.v, values);
     append(g, s.g, keys);
     append(beta, s.beta, shape.heads);
-    segments.push_back({.q_begin = rows, .q_len = s.tokens});
+    segments.push_back({.q_begin = rows, .q_len = s.tokens, .slot = static_cast<int32_t>(segments.size())});
     rows += s.tokens + 1;
     states.insert(states.end(), s.state.begin(), s.state.end());
     states.insert(states.end(), 7, kUnwritten);
   }
-  for (size_t i = 0; i < segments.size(); ++i) segments[i].state = &states[7 + i * (state_size + 7)];
-  std::vector<kernels::KdaSegment> handed;
+  const StateView view{.recurrent = &states[7], .recurrent_stride = state_size + 7};
+  std::vector<Segment> handed;
   for (size_t i = 0; i < segments.size(); ++i) handed.push_back(segments[order.empty() ? i : order[i]]);
 
   const PaddedMatrix qm(rows, keys, q), km(rows, keys, k), vm(rows, values, v), gm(rows, keys, g);
@@ -107,11 +107,12 @@ inline std::vector<KdaResult> RunKda(KdaKernel kernel, const ref::KdaShape& shap
                             .g = gm.view(),
                             .beta = bm.view(),
                             .segments = handed,
+                            .states = view,
                             .out = out.view()});
   EXPECT_TRUE(out.GapsUntouched());
   std::vector<KdaResult> results;
   for (size_t i = 0; i < segments.size(); ++i) {
-    const float* state = segments[i].state;
+    const float* state = view.Recurrent(segments[i].slot);
     KdaResult r{.out = {}, .state = {state, state + state_size}};
     for (int64_t t = 0; t < segments[i].q_len; ++t) {
       const std::vector<float> row = out.row(segments[i].q_begin + t);

@@ -114,7 +114,7 @@ TEST(MlaAppend, WritesTheNewRecordsAndNothingElse) {
                                               RandomMlaSequence(random, kDims, 1, 49)};
   MlaCache cache(kDims, {1, 75, 49}), expected(kDims, {1, 75, 49});
   std::vector<float> latent, shared_key;
-  std::vector<MlaSegment> segments;
+  std::vector<Segment> segments;
   int64_t rows = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const MlaSequence& s = sequences[i];
@@ -124,13 +124,13 @@ TEST(MlaAppend, WritesTheNewRecordsAndNothingElse) {
     latent.insert(latent.end(), s.latent.begin() + old * kDims.rank, s.latent.end());
     shared_key.insert(shared_key.end(), s.shared_key.begin() + old * kDims.rope, s.shared_key.end());
     segments.push_back(
-        {.q_begin = rows, .q_len = s.q_len, .kv_len = s.kv_len, .block_table = cache.table(i)});
+        {.q_begin = rows, .q_len = s.q_len, .kv_len = s.kv_len, .first_block = cache.first_block(i)});
     rows += s.q_len;
   }
   std::reverse(segments.begin(), segments.end());
   KernelRunner runner(3);
   const PaddedMatrix lm(rows, kDims.rank, latent), km(rows, kDims.rope, shared_key);
-  MlaAppend(runner.context(), lm.view(), km.view(), segments, cache.view());
+  MlaAppend(runner.context(), lm.view(), km.view(), {segments, cache.tables()}, cache.view());
   EXPECT_TRUE(SameBits(cache.data(), expected.data()));
 }
 

@@ -18,7 +18,7 @@
 namespace perigee::test {
 
 using MlaKernel = void (*)(const kernels::KernelContext&, const kernels::MlaDims&, const kernels::MlaWeights&,
-                           ConstMatrixF, std::span<const kernels::MlaSegment>, const PagedKvView&, MatrixF);
+                           ConstMatrix, const PagedSegments&, const PagedKvView&, Matrix);
 
 // One sequence: queries of its last q_len positions, records of all of them.
 struct MlaSequence {
@@ -59,6 +59,10 @@ class MlaCache {
       tables_.emplace_back(free.end() - count, free.end());
       free.resize(free.size() - static_cast<size_t>(count));
     }
+    for (const std::vector<int32_t>& t : tables_) {
+      first_blocks_.push_back(static_cast<int32_t>(all_tables_.size()));
+      all_tables_.insert(all_tables_.end(), t.begin(), t.end());
+    }
     data_.assign(static_cast<size_t>(blocks * block_tokens * dims.record()),
                  std::numeric_limits<float>::quiet_NaN());
   }
@@ -67,6 +71,9 @@ class MlaCache {
     return {.data = data_.data(), .block_tokens = block_tokens_, .width = dims_.record()};
   }
   const std::vector<int32_t>& table(size_t sequence) const { return tables_[sequence]; }
+  // All sequences' tables one after another, and where a sequence's begins.
+  const std::vector<int32_t>& tables() const { return all_tables_; }
+  int32_t first_block(size_t sequence) const { return first_blocks_[sequence]; }
   const std::vector<float>& data() const { return data_; }
 
   // Writes records [0, count) of a sequence.
@@ -82,6 +89,7 @@ class MlaCache {
   kernels::MlaDims dims_;
   int64_t block_tokens_;
   std::vector<std::vector<int32_t>> tables_;
+  std::vector<int32_t> all_tables_, first_blocks_;
   std::vector<float> data_;
 };
 
@@ -93,7 +101,7 @@ inline std::vector<std::vector<float>> RunMla(MlaKernel kernel, const kernels::M
   std::vector<int64_t> lengths;
   for (const MlaSequence& s : sequences) lengths.push_back(s.kv_len);
   MlaCache cache(dims, lengths, block_tokens);
-  std::vector<kernels::MlaSegment> segments;
+  std::vector<Segment> segments;
   std::vector<float> q;
   int64_t rows = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -101,16 +109,16 @@ inline std::vector<std::vector<float>> RunMla(MlaKernel kernel, const kernels::M
     cache.Fill(i, s, s.kv_len);
     q.insert(q.end(), s.q.begin(), s.q.end());
     segments.push_back(
-        {.q_begin = rows, .q_len = s.q_len, .kv_len = s.kv_len, .block_table = cache.table(i)});
+        {.q_begin = rows, .q_len = s.q_len, .kv_len = s.kv_len, .first_block = cache.first_block(i)});
     rows += s.q_len;
   }
   const PaddedMatrix qm(rows, dims.num_heads * dims.qk(), q);
   PaddedMatrix out(rows, dims.num_heads * dims.value);
   KernelRunner runner(threads);
-  kernel(runner.context(), dims, weights, qm.view(), segments, cache.view(), out.view());
+  kernel(runner.context(), dims, weights, qm.view(), {segments, cache.tables()}, cache.view(), out.view());
   EXPECT_TRUE(out.GapsUntouched());
   std::vector<std::vector<float>> results;
-  for (const kernels::MlaSegment& segment : segments) {
+  for (const Segment& segment : segments) {
     std::vector<float>& result = results.emplace_back();
     for (int64_t t = 0; t < segment.q_len; ++t) {
       const std::vector<float> row = out.row(segment.q_begin + t);

@@ -134,7 +134,8 @@ class MoeProblem {
 
   // Routes every row to these experts.
   void RouteAllTo(Random& random, const std::vector<int32_t>& experts) {
-    routing_ = {};
+    experts_of_rows_.clear();
+    weights_of_rows_.clear();
     for (int64_t r = 0; r < c_.rows; ++r) Choose(random, experts);
   }
 
@@ -151,10 +152,11 @@ class MoeProblem {
     const PaddedMatrix x(count, c_.hidden, std::span(x_).subspan(begin * c_.hidden, count * c_.hidden));
     PaddedMatrix y(count, c_.hidden);
     const int64_t k = c_.top_k;
-    const Routing routing{
-        .top_k = k,
-        .experts = {routing_.experts.begin() + begin * k, routing_.experts.begin() + (begin + count) * k},
-        .weights = {routing_.weights.begin() + begin * k, routing_.weights.begin() + (begin + count) * k}};
+    std::vector<int32_t> experts(experts_of_rows_.begin() + begin * k,
+                                 experts_of_rows_.begin() + (begin + count) * k);
+    std::vector<float> shares(weights_of_rows_.begin() + begin * k,
+                              weights_of_rows_.begin() + (begin + count) * k);
+    const Routing routing{.top_k = k, .experts = experts, .weights = shares};
     MoeForward(runner.context(), weights, routing, x.view(), y.view());
     EXPECT_TRUE(y.GapsUntouched());
     return y.values();
@@ -168,8 +170,8 @@ class MoeProblem {
     for (int64_t r = 0; r < c_.rows; ++r) {
       ref::Choice choice;
       for (int64_t i = r * c_.top_k; i < (r + 1) * c_.top_k; ++i) {
-        choice.experts.push_back(routing_.experts[i]);
-        choice.weights.push_back(routing_.weights[i]);
+        choice.experts.push_back(experts_of_rows_[i]);
+        choice.weights.push_back(weights_of_rows_[i]);
       }
       const std::vector<double> row = ref::Moe(experts, shared_.empty() ? ref::Mlp{} : shared_[0].Reference(),
                                                choice, Row(x_, r, c_.hidden));
@@ -181,17 +183,17 @@ class MoeProblem {
  private:
   void Choose(Random& random, std::vector<int32_t> experts) {
     std::sort(experts.begin(), experts.end());
-    routing_.top_k = c_.top_k;
     for (int32_t e : experts) {
-      routing_.experts.push_back(e);
-      routing_.weights.push_back(static_cast<float>(random.Uniform(0.05, 2.4)));
+      experts_of_rows_.push_back(e);
+      weights_of_rows_.push_back(static_cast<float>(random.Uniform(0.05, 2.4)));
     }
   }
 
   MoeCase c_;
   std::vector<TestMlp> experts_, shared_;
   std::vector<float> x_;
-  Routing routing_;
+  std::vector<int32_t> experts_of_rows_;  // [rows, top_k]
+  std::vector<float> weights_of_rows_;
 };
 
 TEST(Moe, AgainstTheReference) {

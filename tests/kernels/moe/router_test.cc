@@ -29,17 +29,25 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::Not;
 
-Routing Route(const std::vector<float>& logits, const std::vector<float>& bias, const RouterOptions& options,
-              int threads = 2) {
+// kernels::Routing with memory of its own.
+struct Choice {
+  int64_t top_k = 0;
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+};
+
+Choice Route(const std::vector<float>& logits, const std::vector<float>& bias, const RouterOptions& options,
+             int threads = 2) {
   const int64_t experts = static_cast<int64_t>(bias.size());
   const int64_t rows = static_cast<int64_t>(logits.size()) / experts;
   KernelRunner runner(threads);
   const PaddedMatrix m(rows, experts, logits);
-  return RouteTopK(runner.context(), m.view(), bias, options);
+  const Routing r = RouteTopK(runner.context(), m.view(), bias, options);
+  return {r.top_k, {r.experts.begin(), r.experts.end()}, {r.weights.begin(), r.weights.end()}};
 }
 
 TEST(Router, WorkedExampleOfTheSpecification) {
-  const Routing r = Route({0, 1, -1, 2, 0.5f, -0.5f}, {0.3f, -0.2f, 0.6f, -0.3f, 0, 0.1f}, {2, true, 2.446f});
+  const Choice r = Route({0, 1, -1, 2, 0.5f, -0.5f}, {0.3f, -0.2f, 0.6f, -0.3f, 0, 0.1f}, {2, true, 2.446f});
   EXPECT_EQ(r.top_k, 2);
   EXPECT_THAT(r.experts, ElementsAre(0, 2));
   EXPECT_TRUE(Near(r.weights, std::vector<double>{1.590498, 0.855502}, {.absolute = 1e-6}));
@@ -48,7 +56,7 @@ TEST(Router, WorkedExampleOfTheSpecification) {
 // Four experts, two chosen, made so that each way to misread the rule picks others.
 TEST(Router, EachMisreadingPicksOtherExperts) {
   const std::vector<float> logits = {2.5f, -2, 3, -1.5f}, bias = {-0.1f, 0.7f, -0.3f, 0};
-  const Routing r = Route(logits, bias, {2, true, 2});
+  const Choice r = Route(logits, bias, {2, true, 2});
   EXPECT_THAT(r.experts, ElementsAre(0, 1));
   const double s0 = ref::Sigmoid(2.5), s1 = ref::Sigmoid(-2);
   EXPECT_TRUE(
@@ -105,7 +113,7 @@ TEST(Router, NegativeBiasedScoresAreStillRanked) {
 
 TEST(Router, TinyScoresAreRenormalisedWithoutBlowingUp) {
   // The 1e-20 beside the sum decides when every score underflows.
-  const Routing r = Route({-200, -200, -200, -200}, {0, 0, 0, 0}, {2, true, 2});
+  const Choice r = Route({-200, -200, -200, -200}, {0, 0, 0, 0}, {2, true, 2});
   EXPECT_THAT(r.experts, ElementsAre(0, 1));
   for (float w : r.weights) {
     EXPECT_GE(w, 0);
@@ -128,15 +136,15 @@ TEST(Router, RandomRowsAgainstTheReference) {
       weights.insert(weights.end(), choice.weights.begin(), choice.weights.end());
     }
     test::ForEachTarget([&](int64_t) {
-      const Routing routing = Route(logits, bias, {top_k, true, 2.446f}, 2);
+      const Choice routing = Route(logits, bias, {top_k, true, 2.446f}, 2);
       EXPECT_THAT(routing.experts, ElementsAreArray(chosen));
       EXPECT_TRUE(Near(routing.weights, weights, {.relative = 2e-6}));
     });
-    const Routing r = Route(logits, bias, {top_k, true, 2.446f}, 1);
-    const Routing threaded = Route(logits, bias, {top_k, true, 2.446f}, 3);
+    const Choice r = Route(logits, bias, {top_k, true, 2.446f}, 1);
+    const Choice threaded = Route(logits, bias, {top_k, true, 2.446f}, 3);
     EXPECT_EQ(threaded.experts, r.experts);
     EXPECT_TRUE(SameBits(threaded.weights, r.weights));
-    const Routing alone =
+    const Choice alone =
         Route({logits.begin() + 40 * experts, logits.begin() + 41 * experts}, bias, {top_k, true, 2.446f});
     EXPECT_TRUE(SameBits(alone.weights,
                          std::vector<float>(r.weights.begin() + 40 * top_k, r.weights.begin() + 41 * top_k)));

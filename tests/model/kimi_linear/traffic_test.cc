@@ -81,13 +81,13 @@ std::vector<double> Measure(batch::StepMode mode, bool all_wanted, bool prune,
     const parallel::ParallelContext& p = rank.parallel();
     const parallel::Shard shard{
         .total = kRanks, .share = p.share, .first_held = 0, .num_held = kRanks, .holds_kda = true};
-    const KimiLinearModel model(config, checkpoint, shard, {}, prune);
+    const KimiLinearModel model(config, checkpoint, shard, {}, Device::kCpu, prune);
     const CacheShape shape = model.cache_shape();
     cache::PagedKvCache kv(shape.kv_layers, 1, shape.kv_width);
     cache::RecurrentStatePool states(shape.state_layers, 1, shape.recurrent_floats, shape.conv_floats);
     states.Zero(0);
     const parallel::StepLayout layout = parallel::MakeStepLayout(mode, batch, strategy, p);
-    const MatrixF hidden = rank.Zeros(static_cast<int64_t>(batch.wanted_rows.size()), config.hidden_size);
+    const Matrix hidden = rank.Zeros(static_cast<int64_t>(batch.wanted_rows.size()), config.hidden_size);
     const Status status = model.Forward(rank.context(), batch, layout, p, {&kv, &states}, hidden);
     ASSERT_TRUE(status.ok()) << status.message();
     sent[static_cast<size_t>(p.rank)] =

@@ -2,12 +2,13 @@
 # One folder = one target; DEPS are the modules of the include table (docs/architecture.md) and nothing else.
 # PRIVATE_DEPS are third-party parts used by the .cc files only.
 add_library(perigee_options INTERFACE)
-target_compile_options(perigee_options INTERFACE
+set(PERIGEE_CXX_OPTIONS
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers -Werror
   # A false alarm of g++ 12 inside std::string.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   # Fused multiply-adds are written out in the kernels; the compiler must not make its own (bits would depend on it).
   -ffp-contract=off)
+target_compile_options(perigee_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${PERIGEE_CXX_OPTIONS}>")
 target_include_directories(perigee_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
 function(perigee_library)

@@ -80,30 +80,30 @@ TEST(LayerCommunicator, OneRankGetsItsOwnBuffersBack) {
   const ParallelContext alone;
   const RowPartition rows = RowPartition::Whole(3);
   std::vector<float> a(3 * kHidden), b(3 * kHidden);
-  const Matrix x(a.data(), 3, kHidden);
-  const RowStream stream{Matrix(b.data(), 3, kHidden), x};
+  const Matrix x(a.data(), 3, kHidden), y(b.data(), 3, kHidden);
+  const RowStream stream{y, x};
   for (const StepMode mode : {StepMode::kDecode, StepMode::kTp, StepMode::kHead, StepMode::kReplicated}) {
     const LayoutPlan plan = Plan(mode, {1, 1});
     const LayerCommunicator communicator(alone, plan, rows, runner.context());
     const auto expect_same = [&](const StatusOr<RowStream>& moved) {
-      EXPECT_EQ(moved.value().branch.data, b.data());
-      EXPECT_EQ(moved.value().residual.data, a.data());
+      EXPECT_EQ(moved.value().branch.data, y.data);
+      EXPECT_EQ(moved.value().residual.data, x.data);
     };
     EXPECT_FALSE(communicator.EmbedsLocalRows());
     EXPECT_FALSE(communicator.RowsAreSharded(BlockKind::kMla));
     const RowStream entered = communicator.Enter(x).value();
-    EXPECT_EQ(entered.residual.data, a.data());
+    EXPECT_EQ(entered.residual.data, x.data);
     EXPECT_EQ(entered.branch.data, nullptr);
     for (const size_t layer : {kKda, kMla}) {
       expect_same(communicator.PrepareAttn(layer, stream));
       expect_same(communicator.PrepareMlp(layer, stream));
-      EXPECT_EQ(communicator.AttnInput(layer, x).value().data, a.data());
-      EXPECT_EQ(communicator.MlpInput(layer, x).value().data, a.data());
-      EXPECT_EQ(communicator.AttnOutput(layer, x).value().data, a.data());
-      EXPECT_EQ(communicator.PostprocessLayer(layer, x).value().data, a.data());
+      EXPECT_EQ(communicator.AttnInput(layer, x).value().data, x.data);
+      EXPECT_EQ(communicator.MlpInput(layer, x).value().data, x.data);
+      EXPECT_EQ(communicator.AttnOutput(layer, x).value().data, x.data);
+      EXPECT_EQ(communicator.PostprocessLayer(layer, x).value().data, x.data);
     }
     expect_same(communicator.Exit(stream));
-    EXPECT_EQ(communicator.FinalRows(x).value().data, a.data());
+    EXPECT_EQ(communicator.FinalRows(x).value().data, x.data);
   }
 }
 
@@ -141,7 +141,7 @@ TEST(LayerCommunicator, TheFirstKdaGathersTheResidualAndKeepsThereIsNoBranch) {
     // Each rank looks the rows of its vocabulary up: here rank r those with number r modulo 4.
     const Matrix embedded = rank.Zeros(59, kHidden);
     for (int64_t r = rank.parallel().rank; r < 59; r += 4) {
-      for (int64_t c = 0; c < kHidden; ++c) embedded.Row(r)[c] = Value(r, c, 0);
+      for (int64_t c = 0; c < kHidden; ++c) embedded.As<float>().Row(r)[c] = Value(r, c, 0);
     }
     const RowStream entered = communicator.Enter(embedded).value();
     ExpectRows(entered.residual, rows.local(), 0);
@@ -240,7 +240,7 @@ TEST(LayerCommunicator, MlaOutputsAreAddedUpOverTheRanksWithTheSameRows) {
       const LayoutPlan plan = Plan(mode, {8, 4});
       const LayerCommunicator communicator(rank.parallel(), plan, rows, rank.context());
       const Matrix mine = Fill(rank, rows.local(), kHidden, 1 + rank.parallel().rank % 2);
-      const Matrix added = communicator.AttnOutput(kMla, mine).value();
+      const MatrixF added = communicator.AttnOutput(kMla, mine).value().As<float>();
       ASSERT_EQ(added.rows, rows.local_rows());
       for (int64_t r = 0; r < added.rows; ++r) {
         const int64_t row = rows.local()[static_cast<size_t>(r)];

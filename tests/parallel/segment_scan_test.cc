@@ -219,7 +219,7 @@ class Scan {
       return;
     }
     std::copy(entry_[s].begin(), entry_[s].end(), own.state);
-    const std::vector<Segment> segment = {{.q_len = own.piece.len}};
+    const std::vector<perigee::Segment> segment(1, perigee::Segment{.q_len = own.piece.len});
     KdaPrefill(rank.context(), {kShape.heads,
                                 kShape.key_dim,
                                 kShape.value_dim,

@@ -219,8 +219,9 @@ TEST(Gemm, NoRowsIsNothing) {
   const StoredWeights w(random, DType::kBF16, 5, 8, 1);
   KernelRunner runner;
   const std::vector<int64_t> eight = SumPartBounds(8);
-  Gemm(runner.context(), {nullptr, 0, 8}, PackedWeight::Pack(w.matrix()), {nullptr, 0, 5});
-  GemmInParts(runner.context(), {nullptr, 0, 8}, PackedWeight::Pack(w.matrix()), eight, {nullptr, 0, 5});
+  Gemm(runner.context(), ConstMatrixF(nullptr, 0, 8), PackedWeight::Pack(w.matrix()), MatrixF(nullptr, 0, 5));
+  GemmInParts(runner.context(), ConstMatrixF(nullptr, 0, 8), PackedWeight::Pack(w.matrix()), eight,
+              MatrixF(nullptr, 0, 5));
 }
 
 TEST(Gemm, NonFiniteInputStaysInItsRow) {

@@ -48,6 +48,12 @@ bool ReadInteger(const std::string& text, int64_t low, int64_t high, int64_t* va
   return error == std::errc() && end == last && *value >= low && *value <= high;
 }
 
+bool ReadNumber(const std::string& text, double* value) {
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, *value);
+  return error == std::errc() && end == last && std::isfinite(*value);
+}
+
 template <typename T>
 CLI::Option* AddInteger(CLI::App& app, const std::string& names, const std::string& help, int64_t low,
                         int64_t high, T* target) {
@@ -89,6 +95,25 @@ void AddChoice(CLI::App& app, const std::string& name, const std::string& help,
            });
 }
 
+// What --cp-kda-mode auto chooses by.
+void AddRateFlags(CLI::App& app, engine::ParallelOptions* parallel) {
+  const auto add = [&](const char* name, const char* help, bool zero, std::optional<double>* target) {
+    AddValue(app, name, "X", help, [=](const std::string& text) -> std::string {
+      double value = 0;
+      if (!ReadNumber(text, &value) || value < 0 || (value == 0 && !zero)) {
+        return zero ? "a number of at least 0" : "a number above 0";
+      }
+      *target = value;
+      return "";
+    });
+  };
+  AddText(app, "--plan-profile", "FILE", "JSON file of the rates that --cp-kda-mode auto reckons with",
+          &parallel->plan_profile);
+  add("--link-gbps", "Gigabits that a rank sends in a second", false, &parallel->link_gbps);
+  add("--latency-us", "Microseconds that a collective takes besides", true, &parallel->latency_us);
+  add("--tflops", "10^12 operations that a rank does in a second", false, &parallel->tflops);
+}
+
 // How the model is spread over ranks. What goes together is checked by the engine.
 void AddParallelFlags(CLI::App& app, engine::ParallelOptions* parallel) {
   AddInteger(app, "--tp,--tp-size,--tensor-parallel-size", "Ranks that share the model, as threads (1)", 1,
@@ -100,8 +125,8 @@ void AddParallelFlags(CLI::App& app, engine::ParallelOptions* parallel) {
   AddText(app, "--cp-strategy", "NAME", "How rows are split: zigzag or contiguous", &parallel->cp_strategy);
   AddChoice(app, "--cp-layout", "Where the residual lives in prefill: sharded or replicated (sharded)",
             {"sharded", "replicated"}, &parallel->cp_layout);
-  AddChoice(app, "--cp-kda-mode", "How KDA runs in prefill: auto, head or tp (auto)", {"auto", "head", "tp"},
-            &parallel->cp_kda_mode);
+  AddChoice(app, "--cp-kda-mode", "How KDA runs in prefill: auto, head, state or tp (auto)",
+            {"auto", "head", "state", "tp"}, &parallel->cp_kda_mode);
   AddChoice(app, "--cp-attn-form", "How MLA evaluates prompts: auto, absorbed or materialised (auto)",
             {"auto", "absorbed", "materialised"}, &parallel->cp_attn_form);
   AddInteger(app, "--ep-size,--expert-parallel-size",
@@ -112,6 +137,7 @@ void AddParallelFlags(CLI::App& app, engine::ParallelOptions* parallel) {
              parallel->deterministic = text == "on";
              return "";
            });
+  AddRateFlags(app, parallel);
 }
 
 void AddModelFlags(CLI::App& app, ModelFlags* flags) {
@@ -171,17 +197,13 @@ void AddGenerate(CLI::App& root, GenerateFlags* flags) {
              flags->max_tokens = value;
              return "";
            });
-  AddValue(
-      app, "--temperature", "X", "Sampling temperature; 0 takes the most probable token (0)",
-      [flags](const std::string& text) -> std::string {
-        double value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0) {
-          return "a number of at least 0";
-        }
-        flags->temperature = value;
-        return "";
-      });
+  AddValue(app, "--temperature", "X", "Sampling temperature; 0 takes the most probable token (0)",
+           [flags](const std::string& text) -> std::string {
+             double value = 0;
+             if (!ReadNumber(text, &value) || value < 0) return "a number of at least 0";
+             flags->temperature = value;
+             return "";
+           });
   app.add_flag("--strict-template", flags->model.strict_template,
                "Refuse a model whose chat template says what is not rendered here");
 }

@@ -20,6 +20,7 @@ void WriteTransitions(const std::vector<engine::PlanTransition>& table, JsonWrit
         .Field("input", t.input)
         .Field("rows", t.rows)
         .Field("latents", t.latents)
+        .Field("states", t.states)
         .Field("output", t.output)
         .EndObject();
   }
@@ -36,6 +37,8 @@ void WriteElements(const engine::PlanElements& e, int64_t prompt, double unit, J
       .Field("total", e.total / unit)
       .Field("served_prompt", e.Served(prompt) / unit)
       .Field("logits_per_wanted_row", e.logits / unit)
+      .Field("first_chunk", e.first_chunk / unit)
+      .Field("later_chunk", e.later_chunk / unit)
       .EndObject();
 }
 
@@ -71,6 +74,14 @@ void WriteChoice(const engine::PlanReport& r, JsonWriter& out) {
         .Field("flags", a.flags)
         .Field("elements_per_token", a.elements.total)
         .EndObject();
+  }
+  out.EndArray().Key("cheapest").BeginArray();
+  for (const engine::PlanRange& range : c.cheapest) {
+    out.BeginObject().Field("from_rows", range.rows).Field("mode", range.mode).EndObject();
+  }
+  out.EndArray().Key("state_break_even").BeginArray();
+  for (const engine::PlanBreakEven& b : c.break_even) {
+    out.BeginObject().Field("strategy", b.strategy).Field("rows", b.rows).EndObject();
   }
   out.EndArray().Key("notices").BeginArray();
   for (const std::string& notice : r.notices) out.Value(notice);

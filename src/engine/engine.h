@@ -80,6 +80,15 @@ struct ModelInfo {
 
 // Counters only grow. Blocks: free + cached + held by running sequences = total. Cached ones are taken when
 // free ones run out.
+// Steps done in each mode (docs/context_parallel.md).
+struct ModeSteps {
+  uint64_t decode = 0;
+  uint64_t tp = 0;
+  uint64_t head = 0;
+  uint64_t state = 0;
+  uint64_t replicated = 0;
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -91,6 +100,7 @@ struct EngineStats {
   int64_t used_snapshots = 0;  // states that the prefix cache keeps, or is about to
   int64_t total_snapshots = 0;
   uint64_t steps = 0;
+  ModeSteps steps_by_mode;
   uint64_t prompt_tokens = 0;  // computed so far
   uint64_t cached_tokens = 0;  // prompt tokens that were not computed anew
   uint64_t generated_tokens = 0;

@@ -15,8 +15,8 @@ namespace {
 class EngineImpl : public Engine {
  public:
   EngineImpl(ModelInfo info, const scheduler::SchedulerConfig& scheduler, std::unique_ptr<RankTeam> team,
-             batch::StepMode prefill_mode, uint64_t seed)
-      : info_(std::move(info)), loop_(scheduler, std::move(team), prefill_mode, info_.stop_ids, seed) {}
+             ModeChooser modes, uint64_t seed)
+      : info_(std::move(info)), loop_(scheduler, std::move(team), std::move(modes), info_.stop_ids, seed) {}
 
   StatusOr<RequestId> Submit(Request request, OutputCallback callback) override {
     PERIGEE_CHECK(callback != nullptr);
@@ -37,7 +37,7 @@ class EngineImpl : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineConfig& config,
-                                   batch::StepMode prefill_mode, std::vector<TokenId> stop_ids) {
+                                   ModeChooser modes, std::vector<TokenId> stop_ids) {
   const int64_t num_blocks = config.max_total_tokens / cache::kBlockTokens;
   PERIGEE_CHECK(num_blocks * cache::kBlockTokens == config.max_total_tokens);
   ModelInfo info{.model_path = config.model_path,
@@ -48,7 +48,8 @@ std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineC
   const scheduler::SchedulerConfig scheduler{.max_running = config.max_running_requests,
                                              .chunk_size = config.chunked_prefill_size,
                                              .num_blocks = num_blocks};
-  return std::make_unique<EngineImpl>(std::move(info), scheduler, std::move(team), prefill_mode, config.seed);
+  return std::make_unique<EngineImpl>(std::move(info), scheduler, std::move(team), std::move(modes),
+                                      config.seed);
 }
 
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const EngineConfig& config,

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/engine_config.h"
+#include "engine/mode_chooser.h"
 #include "engine/rank_team.h"
 #include "model/causal_lm.h"
 
@@ -13,7 +14,7 @@ namespace perigee::engine {
 // An engine around loaded ranks. `config` was resolved. `stop_ids` are those of the model and the
 // configuration, in ascending order.
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineConfig& config,
-                                   batch::StepMode prefill_mode, std::vector<TokenId> stop_ids);
+                                   ModeChooser modes, std::vector<TokenId> stop_ids);
 // The same around one rank's model.
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const EngineConfig& config,
                                    std::vector<TokenId> stop_ids);

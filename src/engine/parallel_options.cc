@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "base/strings.h"
 #include "comm/process_grid.h"
@@ -36,7 +37,8 @@ Status CheckStrategy(const ParallelOptions& o) {
 batch::StepMode PrefillMode(const ParallelOptions& o) {
   if (o.attn_cp == 1) return batch::StepMode::kTp;
   if (o.cp_layout == "replicated") return batch::StepMode::kReplicated;
-  return o.cp_kda_mode == "tp" ? batch::StepMode::kTp : batch::StepMode::kHead;
+  if (o.cp_kda_mode == "tp") return batch::StepMode::kTp;
+  return o.cp_kda_mode == "state" ? batch::StepMode::kState : batch::StepMode::kHead;
 }
 
 // Why the ranks' results cannot be those of one rank; empty when they can.
@@ -51,6 +53,16 @@ std::string WhyNotDeterministic(const ParallelOptions& o) {
   return "";
 }
 
+bool IsAuto(const std::string& choice) {
+  return choice.empty() || choice == "auto";
+}
+
+// Whether the planner chooses: not while results must be those of one rank.
+bool IsPlanned(const ParallelOptions& o) {
+  return o.attn_cp > 1 && o.cp_layout != "replicated" && IsAuto(o.cp_kda_mode) &&
+         !o.deterministic.value_or(WhyNotDeterministic(o).empty());
+}
+
 // Flags that were given and change nothing.
 void AddNotices(const ParallelOptions& o, std::vector<std::string>& notices) {
   std::vector<std::string> idle;
@@ -60,7 +72,7 @@ void AddNotices(const ParallelOptions& o, std::vector<std::string>& notices) {
     if (!o.cp_layout.empty()) idle.push_back("--cp-layout");
     if (!o.cp_kda_mode.empty()) idle.push_back("--cp-kda-mode");
     if (!idle.empty()) notices.push_back(StrCat("no effect with --attn-cp-size 1: ", StrJoin(idle, ", ")));
-  } else if (o.cp_layout == "replicated" && !o.cp_kda_mode.empty() && o.cp_kda_mode != "auto") {
+  } else if (o.cp_layout == "replicated" && !IsAuto(o.cp_kda_mode)) {
     notices.push_back(StrCat("--cp-kda-mode ", o.cp_kda_mode, " has no effect with --cp-layout replicated"));
   }
 }
@@ -82,7 +94,7 @@ Status ResolveDeterminism(const ParallelOptions& o, ParallelPlan& plan) {
   }
   plan.policy.attention_form = parallel::AttentionForm::kMaterialised;
   if (o.cp_attn_form == "absorbed") plan.policy.attention_form = parallel::AttentionForm::kAbsorbed;
-  const bool by_cost = o.cp_attn_form.empty() || o.cp_attn_form == "auto";
+  const bool by_cost = IsAuto(o.cp_attn_form);
   if (!plan.deterministic && by_cost) plan.policy.attention_form = parallel::AttentionForm::kByCost;
   return Status::Ok();
 }
@@ -92,10 +104,16 @@ Status ResolveDeterminism(const ParallelOptions& o, ParallelPlan& plan) {
 StatusOr<ParallelPlan> ResolveParallel(const ParallelOptions& o) {
   PERIGEE_RETURN_IF_ERROR(comm::CheckGrid(o.tp, o.attn_cp, o.ep));
   PERIGEE_RETURN_IF_ERROR(CheckChoice("--cp-layout", o.cp_layout, {"sharded", "replicated"}));
-  PERIGEE_RETURN_IF_ERROR(CheckChoice("--cp-kda-mode", o.cp_kda_mode, {"auto", "head", "tp"}));
+  PERIGEE_RETURN_IF_ERROR(CheckChoice("--cp-kda-mode", o.cp_kda_mode, {"auto", "head", "state", "tp"}));
   PERIGEE_RETURN_IF_ERROR(
       CheckChoice("--cp-attn-form", o.cp_attn_form, {"auto", "absorbed", "materialised"}));
   PERIGEE_RETURN_IF_ERROR(CheckStrategy(o));
+  if (o.cp_layout == "replicated" && o.cp_kda_mode == "state") {
+    return UsageError(
+        "--cp-layout replicated with --cp-kda-mode state: KDA keeps to its rows only where the residual "
+        "does; "
+        "accepted: --cp-layout sharded, or --cp-kda-mode auto, head or tp");
+  }
   ParallelPlan plan;
   if (!o.cp_strategy.empty()) {
     StatusOr<parallel::CpStrategy> strategy = parallel::FindCpStrategy(o.cp_strategy);
@@ -104,7 +122,13 @@ StatusOr<ParallelPlan> ResolveParallel(const ParallelOptions& o) {
   }
   AddNotices(o, plan.notices);
   plan.prefill_mode = PrefillMode(o);
+  plan.planned = IsPlanned(o);
   PERIGEE_RETURN_IF_ERROR(ResolveDeterminism(o, plan));
+  if (plan.deterministic && plan.prefill_mode == batch::StepMode::kState) {
+    plan.notices.push_back(
+        "--cp-kda-mode state: results repeat, but are within 5e-4 of one rank's log-probabilities, not equal "
+        "to the bit");
+  }
   return plan;
 }
 
@@ -128,7 +152,9 @@ Status CheckModelCut(const ParallelOptions& o, const model::ModelSizes& sizes) {
 }
 
 parallel::Shard ShardOfRank(const ParallelOptions& o, int rank) {
-  return parallel::ShardOf({.tp = o.tp, .attn_cp = o.attn_cp, .ep = o.ep, .rank = rank});
+  parallel::Shard shard = parallel::ShardOf({.tp = o.tp, .attn_cp = o.attn_cp, .ep = o.ep, .rank = rank});
+  shard.holds_kda = PrefillMode(o) == batch::StepMode::kState || IsPlanned(o);
+  return shard;
 }
 
 }  // namespace perigee::engine

@@ -20,14 +20,20 @@ struct ParallelOptions {
   bool enable_prefill_cp = false;
   std::string cp_strategy;            // --cp-strategy: required with --enable-prefill-cp
   std::string cp_layout;              // --cp-layout {sharded, replicated}
-  std::string cp_kda_mode;            // --cp-kda-mode {auto, head, tp}
+  std::string cp_kda_mode;            // --cp-kda-mode {auto, head, state, tp}
   std::string cp_attn_form;           // --cp-attn-form {auto, absorbed, materialised}
   std::optional<bool> deterministic;  // --deterministic {on, off}; default on where it can be
+  // What the planner reckons with (engine/plan_rates.h).
+  std::string plan_profile;          // --plan-profile: a JSON file
+  std::optional<double> link_gbps;   // --link-gbps
+  std::optional<double> latency_us;  // --latency-us
+  std::optional<double> tflops;      // --tflops
 };
 
 // What they come to.
 struct ParallelPlan {
   batch::StepMode prefill_mode = batch::StepMode::kTp;
+  bool planned = false;  // each step takes the mode that the planner finds cheapest; then the above is moot
   StepPolicy policy;
   bool deterministic = true;
   std::vector<std::string> notices;  // one line each for the user

@@ -8,9 +8,10 @@
 #include "batch/seq_span.h"
 #include "cache/cache_budget.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/kda/kda.h"
 #include "model/kimi_linear/model.h"
 #include "parallel/cp/cp_plan.h"
+#include "parallel/layout_plan.h"
+#include "parallel/planner.h"
 
 namespace perigee::engine {
 namespace {
@@ -46,9 +47,11 @@ struct MlaRows {
 
 // What a CP rank has of the prompt.
 struct PromptRows {
-  double local = 0;   // rows whose latents it makes
-  MlaRows all;        // in a layer where every row is computed
-  MlaRows last_only;  // in the last layer, for the prompt's last row
+  double local = 0;       // rows whose latents it makes
+  double summarised = 0;  // rows whose effect on KDA's state it works out (the state mode)
+  double folds = 0;       // of such effects
+  MlaRows all;            // in a layer where every row is computed
+  MlaRows last_only;      // in the last layer, for the prompt's last row
 };
 
 // As MlaAttention decides.
@@ -73,10 +76,14 @@ std::vector<PromptRows> CutPrompt(const KimiLinearConfig& c, const ParallelOptio
       cut.ranks.assign(ranks.size(), {Segment{.len = rows}});
     }
     const bool absorbed = ReadsLatents(c, plan.policy.attention_form, sharded ? rows / o.attn_cp : rows);
+    double segments = 0;
+    for (const auto& own : cut.ranks) segments += static_cast<double>(own.size());
     for (size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].folds += segments - 1;
       int64_t local = 0, pairs = 0, keys = 0;
       for (const Segment& s : cut.ranks[r]) {
         local += s.len;
+        if (s.begin > 0) ranks[r].summarised += static_cast<double>(s.len);
         pairs += parallel::VisiblePairs(span, s);
         keys = std::max(keys, span.prefix() + s.begin + s.len);
         if (begin + s.begin + s.len == prompt) ranks[r].last_only.Add(absorbed, 1, prompt, prompt);
@@ -91,12 +98,14 @@ std::vector<PromptRows> CutPrompt(const KimiLinearConfig& c, const ParallelOptio
 // Operations of one rank, layer by layer.
 class FlopCounter {
  public:
-  FlopCounter(const KimiLinearConfig& config, const Shard& shard, bool sharded_mla, const PromptRows& prompt,
-              int64_t rows)
-      : c_(config), shard_(shard), prompt_(prompt), rows_(static_cast<double>(rows)) {
-    const Range heads = sharded_mla ? shard.Held(c_.num_attention_heads) : shard.Of(c_.num_attention_heads);
-    mla_heads_ = heads.size();
-  }
+  FlopCounter(const KimiLinearConfig& config, const Shard& shard, batch::StepMode mode,
+              const PromptRows& prompt, int64_t rows)
+      : c_(config),
+        shard_(shard),
+        prompt_(prompt),
+        rows_(static_cast<double>(rows)),
+        kda_keeps_rows_(KeepsRows(parallel::BlockKind::kKda, mode, shard)),
+        mla_heads_(HeadsOf(c_.num_attention_heads, KeepsRows(parallel::BlockKind::kMla, mode, shard))) {}
 
   RankFlops Count() {
     for (int64_t l = 0; l < c_.num_hidden_layers; ++l) {
@@ -104,7 +113,7 @@ class FlopCounter {
       const bool last = l + 1 == c_.num_hidden_layers;
       const double leaving = last ? 1 : rows_;
       if (c_.is_kda[layer]) {
-        Kda(leaving);
+        Kda(last);
       } else {
         Mla(last ? prompt_.last_only : prompt_.all);
       }
@@ -124,21 +133,31 @@ class FlopCounter {
     sum_.gemms += 2 * rows * static_cast<double>(out) * static_cast<double>(in);
   }
 
-  // leaving: rows whose result is wanted; the states need them all.
-  void Kda(double leaving) {
-    const int64_t heads = shard_.Of(c_.kda_num_heads).size();
+  static bool KeepsRows(parallel::BlockKind kind, batch::StepMode mode, const Shard& shard) {
+    return shard.num_held > 1 && parallel::LayoutsOf(kind, mode).input == parallel::Sharding::kCp;
+  }
+  int64_t HeadsOf(int64_t all, bool keeps_rows) const {
+    return keeps_rows ? shard_.Held(all).size() : shard_.Of(all).size();
+  }
+
+  // Of the last layer's result one row is wanted; the states need them all.
+  void Kda(bool last) {
+    const double rows = kda_keeps_rows_ ? prompt_.local : rows_;
+    double leaving = rows;
+    if (last) leaving = kda_keeps_rows_ ? prompt_.last_only.rows : 1;
+    const int64_t heads = HeadsOf(c_.kda_num_heads, kda_keeps_rows_);
     const int64_t width = heads * c_.kda_head_dim;
-    Gemm(rows_, 3 * width + heads + 2 * c_.kda_gate_rank(), c_.hidden_size);
-    Gemm(rows_, width, c_.kda_gate_rank());
+    Gemm(rows, 3 * width + heads + 2 * c_.kda_gate_rank(), c_.hidden_size);
+    Gemm(rows, width, c_.kda_gate_rank());
     Gemm(leaving, width, c_.kda_gate_rank());
     Gemm(leaving, c_.hidden_size, width);
-    // A chunk of full squares (specification 3.4): three products with the state, five inside the chunk, and
-    // the solution of a triangular system.
-    const auto dim = static_cast<double>(c_.kda_head_dim);
-    const auto chunk = static_cast<double>(kernels::kKdaChunk);
-    const double per_head = 6 * dim * dim + 10 * chunk * dim + 2 * chunk * chunk / 3;
-    const double conv = 2 * 3 * dim * static_cast<double>(c_.short_conv_kernel_size);
-    sum_.kda += rows_ * static_cast<double>(heads) * (per_head + conv);
+    const parallel::KdaFlops flops = parallel::FlopsOfKda(c_.kda_head_dim, c_.kda_head_dim);
+    const double conv =
+        2 * 3 * static_cast<double>(c_.kda_head_dim) * static_cast<double>(c_.short_conv_kernel_size);
+    sum_.kda += rows * static_cast<double>(heads) * (flops.forward + conv);
+    if (!kda_keeps_rows_) return;
+    sum_.kda +=
+        static_cast<double>(heads) * (prompt_.summarised * flops.summary + prompt_.folds * flops.fold);
   }
 
   void Mla(const MlaRows& mla) {
@@ -171,8 +190,9 @@ class FlopCounter {
   const KimiLinearConfig& c_;
   const Shard& shard_;
   const PromptRows& prompt_;
-  double rows_;
-  int64_t mla_heads_ = 0;
+  const double rows_;
+  const bool kda_keeps_rows_;
+  const int64_t mla_heads_;
   RankFlops sum_;
 };
 
@@ -189,13 +209,16 @@ uint64_t MlpBytes(const KimiLinearConfig& c, int64_t width) {
   return Packed(2 * width, c.hidden_size) + Packed(c.hidden_size, width);
 }
 
-uint64_t KdaBytes(const KimiLinearConfig& c, const Shard& shard) {
-  const int64_t heads = shard.Of(c.kda_num_heads).size();
+uint64_t KdaHeadBytes(const KimiLinearConfig& c, int64_t heads) {
   const int64_t width = heads * c.kda_head_dim;
   const int64_t rank = c.kda_gate_rank();
   return Packed(3 * width + heads + 2 * rank, c.hidden_size) + 2 * Packed(width, rank) +
-         Packed(c.hidden_size, width) +
-         Floats(3 * width * c.short_conv_kernel_size + width + heads + c.kda_head_dim);
+         Packed(c.hidden_size, width) + Floats(3 * width * c.short_conv_kernel_size + width + heads);
+}
+
+uint64_t KdaBytes(const KimiLinearConfig& c, const Shard& shard) {
+  const uint64_t held = shard.holds_kda ? KdaHeadBytes(c, shard.Held(c.kda_num_heads).size()) : 0;
+  return KdaHeadBytes(c, shard.Of(c.kda_num_heads).size()) + held + Floats(c.kda_head_dim);
 }
 
 // The key and value weights exist twice: as they expand latents and, head by head, as they read them.
@@ -241,12 +264,12 @@ uint64_t WeightBytes(const KimiLinearConfig& c, const Shard& shard) {
 std::vector<RankFlops> CountFlops(const KimiLinearConfig& config, const ParallelOptions& options,
                                   const ParallelPlan& plan, int64_t prompt, int64_t chunk) {
   const std::vector<PromptRows> rows = CutPrompt(config, options, plan, prompt, chunk);
-  const bool sharded = options.attn_cp > 1 && plan.prefill_mode != batch::StepMode::kTp;
   std::vector<RankFlops> flops;
   for (int rank = 0; rank < options.tp; ++rank) {
     const Shard shard = ShardOfRank(options, rank);
     const int64_t cp_rank = shard.share - shard.first_held;
-    flops.push_back(FlopCounter(config, shard, sharded, rows[static_cast<size_t>(cp_rank)], prompt).Count());
+    flops.push_back(
+        FlopCounter(config, shard, plan.prefill_mode, rows[static_cast<size_t>(cp_rank)], prompt).Count());
   }
   return flops;
 }

@@ -1,14 +1,18 @@
 #include "engine/plan_report.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/strings.h"
 #include "engine/engine_config.h"
+#include "engine/plan_rates.h"
+#include "model/kimi_linear/model.h"
 
 namespace perigee::engine {
 namespace {
 
 using batch::StepMode;
+using batch::StepModeName;
 using model::KimiLinearConfig;
 using parallel::AttentionForm;
 
@@ -44,13 +48,23 @@ std::string FormName(AttentionForm form) {
   return "?";
 }
 
-std::string WhyMode(const ParallelOptions& o, StepMode mode) {
+std::string WhyMode(const ParallelOptions& o, const ParallelPlan& plan) {
   if (o.tp == 1) return "--tp is 1, so nothing is split";
   if (o.attn_cp == 1) return "--attn-cp-size is 1, so rows are not split, only heads and widths";
-  if (mode == StepMode::kReplicated) {
-    return "--cp-layout replicated asks for the baseline, which keeps all rows on every rank but in MLA";
+  if (plan.planned) {
+    return StrCat("--cp-kda-mode auto with --deterministic off takes the cheapest mode for each step, here ",
+                  StepModeName(plan.prefill_mode), " for the prompt's first chunk");
   }
-  if (mode == StepMode::kTp) return "--cp-kda-mode tp asks for rows that are not split";
+  switch (plan.prefill_mode) {
+    case StepMode::kReplicated:
+      return "--cp-layout replicated asks for the baseline, which keeps all rows on every rank but in MLA";
+    case StepMode::kTp:
+      return "--cp-kda-mode tp asks for rows that are not split";
+    case StepMode::kState:
+      return "--cp-kda-mode state keeps each rank's own rows in KDA too and passes its state between ranks";
+    default:
+      break;
+  }
   return StrCat("--attn-cp-size ", o.attn_cp, " with --cp-layout sharded",
                 o.cp_layout.empty() ? " (the default)" : "", " and --cp-kda-mode ",
                 o.cp_kda_mode == "head" ? "head" : "auto", o.cp_kda_mode.empty() ? " (the default)" : "",
@@ -65,27 +79,56 @@ std::string WhyForm(const ParallelOptions& o, const ParallelPlan& plan) {
   return "each step takes the attention form of fewer operations while --deterministic is off";
 }
 
-PlanElements ElementsOf(StepMode mode, const ParallelOptions& o, const KimiLinearConfig& config) {
-  const parallel::LayoutPlan plan = parallel::MakeLayoutPlan(mode, AttentionKinds(config), o.tp, o.attn_cp);
-  return CountElements(plan, config, o.tp, o.attn_cp);
+// What the parts of a report are worked out from.
+struct Planned {
+  const ParallelOptions& options;
+  ParallelPlan plan;  // prefill_mode: as it will be
+  parallel::ModelShape shape;
+  parallel::RankShape ranks;
+  int64_t chunk = 0;        // rows of a prefill step
+  int64_t first_chunk = 0;  // of this prompt
+};
+
+parallel::LayoutPlan LayoutOf(StepMode mode, const Planned& p) {
+  return parallel::MakeLayoutPlan(mode, p.shape.attention, p.ranks.tp, p.ranks.attn_cp);
 }
 
-PlanChoice Choose(const ParallelOptions& o, const ParallelPlan& plan, const KimiLinearConfig& config) {
-  const bool splits_rows = o.attn_cp > 1 && plan.prefill_mode != StepMode::kTp;
-  PlanChoice choice{.mode = std::string(batch::StepModeName(plan.prefill_mode)),
-                    .strategy = splits_rows ? o.cp_strategy : "none",
-                    .attention_form = FormName(plan.policy.attention_form),
-                    .chunk = DefaultChunk(o.attn_cp),
-                    .deterministic = plan.deterministic,
-                    .why = StrCat(WhyMode(o, plan.prefill_mode), "; ", WhyForm(o, plan), "."),
-                    .alternatives = {}};
-  if (o.attn_cp == 1) return choice;
+PlanElements ElementsOf(StepMode mode, const Planned& p) {
+  return CountElements(LayoutOf(mode, p), p.shape, p.ranks, p.first_chunk);
+}
+
+void AddCrossovers(const Planned& p, const parallel::Rates& rates, int64_t max_rows, PlanChoice& choice) {
+  const auto& kinds = p.shape.attention;
+  if (std::find(kinds.begin(), kinds.end(), parallel::BlockKind::kKda) == kinds.end()) return;
+  for (const parallel::ModeRange& r : parallel::CheapestModes(p.shape, rates, p.ranks, max_rows)) {
+    choice.cheapest.push_back({r.rows, std::string(StepModeName(r.mode))});
+  }
+  constexpr double kHalfBytes = 2;
+  for (const std::string& name : parallel::CpStrategyNames()) {
+    parallel::RankShape ranks = p.ranks;
+    ranks.strategy = *parallel::FindCpStrategy(name);
+    choice.break_even.push_back({name, parallel::StateBreakEven(p.shape, ranks, kHalfBytes)});
+  }
+}
+
+PlanChoice Choose(const Planned& p) {
+  const bool splits_rows = p.ranks.attn_cp > 1 && p.plan.prefill_mode != StepMode::kTp;
+  PlanChoice choice{.mode = std::string(StepModeName(p.plan.prefill_mode)),
+                    .strategy = splits_rows ? p.options.cp_strategy : "none",
+                    .attention_form = FormName(p.plan.policy.attention_form),
+                    .chunk = p.chunk,
+                    .deterministic = p.plan.deterministic,
+                    .why = StrCat(WhyMode(p.options, p.plan), "; ", WhyForm(p.options, p.plan), "."),
+                    .alternatives = {},
+                    .cheapest = {},
+                    .break_even = {}};
+  if (p.ranks.attn_cp == 1) return choice;
   for (const auto& [mode, flags] : {std::pair(StepMode::kHead, "--cp-layout sharded --cp-kda-mode head"),
+                                    std::pair(StepMode::kState, "--cp-layout sharded --cp-kda-mode state"),
                                     std::pair(StepMode::kTp, "--cp-layout sharded --cp-kda-mode tp"),
                                     std::pair(StepMode::kReplicated, "--cp-layout replicated")}) {
-    if (mode == plan.prefill_mode) continue;
-    choice.alternatives.push_back(
-        {std::string(batch::StepModeName(mode)), flags, ElementsOf(mode, o, config)});
+    if (mode == p.plan.prefill_mode) continue;
+    choice.alternatives.push_back({std::string(StepModeName(mode)), flags, ElementsOf(mode, p)});
   }
   return choice;
 }
@@ -94,11 +137,21 @@ PlanChoice Choose(const ParallelOptions& o, const ParallelPlan& plan, const Kimi
 
 StatusOr<PlanReport> MakePlan(const PlanRequest& request) {
   const ParallelOptions& o = request.parallel;
-  PERIGEE_ASSIGN_OR_RETURN(const ParallelPlan plan, ResolveParallel(o));
+  PERIGEE_ASSIGN_OR_RETURN(const ParallelPlan resolved, ResolveParallel(o));
   PERIGEE_ASSIGN_OR_RETURN(const KimiLinearConfig config, ReadConfig(request));
   PERIGEE_RETURN_IF_ERROR(CheckRequest(request, config));
 
-  const std::vector<parallel::BlockKind> kinds = AttentionKinds(config);
+  PERIGEE_ASSIGN_OR_RETURN(const parallel::Rates rates, ReadRates(o));
+  Planned p{.options = o,
+            .plan = resolved,
+            .shape = model::KimiLinearShape(config),
+            .ranks = {o.tp, o.attn_cp, resolved.policy.strategy},
+            .chunk = DefaultChunk(o.attn_cp)};
+  p.first_chunk = std::min(p.chunk, request.prompt);
+  if (p.plan.planned) {
+    const batch::SeqSpan first{.q_len = p.first_chunk, .kv_len = p.first_chunk};
+    p.plan.prefill_mode = parallel::ChooseMode(p.shape, rates, p.ranks, {&first, 1}).mode;
+  }
   PlanReport report;
   report.model = request.shape.empty() ? request.model_path : request.shape;
   report.prompt = request.prompt;
@@ -106,14 +159,13 @@ StatusOr<PlanReport> MakePlan(const PlanRequest& request) {
   report.attn_cp = o.attn_cp;
   report.ep = o.ep;
   report.unit = config.hidden_size;
-  report.notices = plan.notices;
-  report.prefill =
-      TransitionTable(parallel::MakeLayoutPlan(plan.prefill_mode, kinds, o.tp, o.attn_cp), o.attn_cp);
-  report.decode =
-      TransitionTable(parallel::MakeLayoutPlan(StepMode::kDecode, kinds, o.tp, o.attn_cp), o.attn_cp);
-  report.elements = ElementsOf(plan.prefill_mode, o, config);
-  report.choice = Choose(o, plan, config);
-  report.flops = CountFlops(config, o, plan, request.prompt, report.choice.chunk);
+  report.notices = resolved.notices;
+  report.prefill = TransitionTable(LayoutOf(p.plan.prefill_mode, p), o.attn_cp);
+  report.decode = TransitionTable(LayoutOf(StepMode::kDecode, p), o.attn_cp);
+  report.elements = ElementsOf(p.plan.prefill_mode, p);
+  report.choice = Choose(p);
+  if (o.attn_cp > 1) AddCrossovers(p, rates, config.model_max_length, report.choice);
+  report.flops = CountFlops(config, o, p.plan, request.prompt, p.chunk);
   std::vector<double> totals, pairs;
   for (const RankFlops& f : report.flops) {
     totals.push_back(f.total());

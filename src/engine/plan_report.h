@@ -26,14 +26,30 @@ struct PlanAlternative {
   PlanElements elements;
 };
 
+// From so many rows on, up to the next entry, a mode is the cheapest for a prompt that runs alone in one
+// step.
+struct PlanRange {
+  int64_t rows = 1;
+  std::string mode;
+};
+
+// Rows of a prompt from which on `state` sends fewer bytes than `head`: every link equal, rows of 2 bytes.
+struct PlanBreakEven {
+  std::string strategy;
+  int64_t rows = 0;
+};
+
 struct PlanChoice {
-  std::string mode;            // of prompts: tp, head or replicated
+  std::string mode;            // of prompts: tp, head, state or replicated; a planned one of the first chunk
   std::string strategy;        // zigzag or contiguous; none when rows are not split
   std::string attention_form;  // materialised, absorbed or by_cost
   int64_t chunk = 0;           // rows of a prefill step
   bool deterministic = true;
   std::string why;                            // one sentence
   std::vector<PlanAlternative> alternatives;  // none with one CP rank
+  // With several CP ranks and KDA layers: by the rates that the planner is given, and by bytes alone.
+  std::vector<PlanRange> cheapest;
+  std::vector<PlanBreakEven> break_even;  // one a strategy
 };
 
 // What runs where, what moves, and what it costs, of one model on given ranks.

@@ -36,11 +36,11 @@ std::string Fixed(double value, int digits) {
 }
 
 std::string Transitions(const std::vector<PlanTransition>& table) {
-  std::vector<Cells> rows = {{"block", "count", "stream", "input", "rows", "latents", "output"}};
+  std::vector<Cells> rows = {{"block", "count", "stream", "input", "rows", "latents", "states", "output"}};
   const auto shown = [](const std::string& name) { return name == "none" ? "-" : name; };
   for (const PlanTransition& t : table) {
     rows.push_back({t.kind, StrCat(t.blocks), shown(t.stream), shown(t.input), t.rows, shown(t.latents),
-                    shown(t.output)});
+                    shown(t.states), shown(t.output)});
   }
   return Table(rows);
 }
@@ -51,15 +51,20 @@ std::string Elements(const PlanReport& r) {
     return Cells{std::string(label), Fixed(elements, 1), u(elements)};
   };
   const PlanElements& e = r.elements;
-  return Table({{"block", "elements", "u"},
-                row("entry", e.entry),
-                row("kda", e.kda),
-                row("mla", e.mla),
-                row("feed_forward", e.feed_forward),
-                row("exit", e.exit),
-                row("total, every row wanted", e.total),
-                row("total, only the prompt's last row wanted", e.Served(r.prompt)),
-                row("a wanted row on its way to the head", e.logits)});
+  std::vector<Cells> rows = {{"block", "elements", "u"},
+                             row("entry", e.entry),
+                             row("kda", e.kda),
+                             row("mla", e.mla),
+                             row("feed_forward", e.feed_forward),
+                             row("exit", e.exit),
+                             row("total, every row wanted", e.total),
+                             row("total, only the prompt's last row wanted", e.Served(r.prompt)),
+                             row("a wanted row on its way to the head", e.logits)};
+  if (e.first_chunk > 0) {
+    rows.push_back(row("besides, a prompt's first chunk", e.first_chunk));
+    rows.push_back(row("besides, each later chunk", e.later_chunk));
+  }
+  return Table(rows);
 }
 
 std::string Flops(const PlanReport& r) {
@@ -94,7 +99,16 @@ std::string Choice(const PlanReport& r) {
     out += StrCat("  instead ", a.mode, " (", a.flags, "): ", Fixed(a.elements.total / unit, 4),
                   " u a token, here ", Fixed(r.elements.total / unit, 4), "\n");
   }
-  return out;
+  if (c.cheapest.empty()) return out;
+  const auto from = [](std::string_view name, int64_t rows) {
+    return StrCat(name, " from ", WithThousands(static_cast<uint64_t>(rows)), " rows");
+  };
+  std::vector<std::string> ranges, break_even;
+  for (const PlanRange& range : c.cheapest) ranges.push_back(from(range.mode, range.rows));
+  for (const PlanBreakEven& b : c.break_even) break_even.push_back(from(b.strategy, b.rows));
+  return out + StrCat("  cheapest at the rates given: ", StrJoin(ranges, ", "),
+                      "\n  state sends less than head, every link equal and rows of 2 bytes: ",
+                      StrJoin(break_even, ", "), "\n");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "model/kimi_linear/config.h"
 #include "parallel/layout_plan.h"
+#include "parallel/planner.h"
 
 namespace perigee::engine {
 
@@ -17,6 +18,7 @@ struct PlanTransition {
   std::string stream;   // of (branch, residual), before the norm
   std::string input;    // of the normed rows
   std::string latents;  // of MLA's new records
+  std::string states;   // of KDA's rows before segments, and of what segments do to the state: twice
   std::string output;   // of the block's result; of the embedded rows; of the final norm's rows
   std::string rows;     // that the block takes: full or cp
 };
@@ -27,9 +29,13 @@ struct PlanElements {
   double kda = 0;  // all layers of the kind together
   double mla = 0;
   double feed_forward = 0;
-  double exit = 0;        // of `replicated`, whose model boundary hands out whole rows
-  double logits = 0;      // a wanted row on its way to the head; apart from the total
-  double total = 0;       // entry to exit, every row wanted
+  double exit = 0;    // of `replicated`, whose model boundary hands out whole rows
+  double logits = 0;  // a wanted row on its way to the head; apart from the total
+  double total = 0;   // entry to exit, every row wanted
+  // Of `state`, apart from the total: for each chunk of a prompt, whatever its rows; of the rank that sends
+  // most.
+  double first_chunk = 0;
+  double later_chunk = 0;
   double last_layer = 0;  // the part of entry to exit that only wanted rows cause
 
   // Entry to exit of a prompt of which only the last row is wanted.
@@ -38,11 +44,10 @@ struct PlanElements {
   }
 };
 
-// The kinds of the layers' attention blocks.
-std::vector<parallel::BlockKind> AttentionKinds(const model::KimiLinearConfig& config);
 // Pure.
 std::vector<PlanTransition> TransitionTable(const parallel::LayoutPlan& plan, int attn_cp);
-PlanElements CountElements(const parallel::LayoutPlan& plan, const model::KimiLinearConfig& config, int tp,
-                           int attn_cp);
+// chunk: rows of the prompt's first step.
+PlanElements CountElements(const parallel::LayoutPlan& plan, const parallel::ModelShape& model,
+                           const parallel::RankShape& ranks, int64_t chunk);
 
 }  // namespace perigee::engine

@@ -14,6 +14,7 @@
 #include "comm/process_grid.h"
 #include "engine/engine_config.h"
 #include "engine/engine_impl.h"
+#include "engine/plan_rates.h"
 #include "model/registry.h"
 
 namespace perigee::engine {
@@ -113,6 +114,7 @@ void LogMemory(const EngineConfig& config, const ModelLimits& limits) {
 StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
   PERIGEE_ASSIGN_OR_RETURN(const ParallelPlan parallel, ResolveParallel(config.parallel));
+  PERIGEE_ASSIGN_OR_RETURN(const parallel::Rates rates, ReadRates(config.parallel));
   PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<model::ModelFiles> files,
                            model::OpenModel(config.model_path));
   PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, files->sizes()));
@@ -123,7 +125,12 @@ StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
   std::vector<TokenId> stop_ids = Union(files->stop_ids(), config.extra_stop_ids);
   PERIGEE_ASSIGN_OR_RETURN(std::unique_ptr<RankTeam> team,
                            MakeTeam(BuildModels(*files, config), config, parallel.policy));
-  return MakeEngine(std::move(team), config, parallel.prefill_mode, std::move(stop_ids));
+  ModeChooser modes(parallel.prefill_mode);
+  if (parallel.planned) {
+    modes = ModeChooser(files->shape(), rates,
+                        {config.parallel.tp, config.parallel.attn_cp, parallel.policy.strategy});
+  }
+  return MakeEngine(std::move(team), config, std::move(modes), std::move(stop_ids));
 }
 
 }  // namespace perigee::engine

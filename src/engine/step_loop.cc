@@ -5,13 +5,36 @@
 #include "base/trace.h"
 
 namespace perigee::engine {
+namespace {
+
+void CountStep(batch::StepMode mode, ModeSteps& steps) {
+  switch (mode) {
+    case batch::StepMode::kDecode:
+      ++steps.decode;
+      return;
+    case batch::StepMode::kTp:
+      ++steps.tp;
+      return;
+    case batch::StepMode::kHead:
+      ++steps.head;
+      return;
+    case batch::StepMode::kState:
+      ++steps.state;
+      return;
+    case batch::StepMode::kReplicated:
+      ++steps.replicated;
+      return;
+  }
+}
+
+}  // namespace
 
 StepLoop::StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<RankTeam> team,
-                   batch::StepMode prefill_mode, std::vector<TokenId> stop_ids, uint64_t seed)
+                   ModeChooser modes, std::vector<TokenId> stop_ids, uint64_t seed)
     : stop_ids_(std::move(stop_ids)),
       scheduler_(config),
       team_(std::move(team)),
-      prefill_mode_(prefill_mode),
+      modes_(std::move(modes)),
       sampler_(seed) {
   PublishStats();
   thread_ = std::thread([this] { Loop(); });
@@ -101,12 +124,13 @@ void StepLoop::Apply(Command command) {
 
 void StepLoop::Step(batch::BatchPlan plan) {
   const TraceScope trace("step");
-  plan.mode = plan.phase == batch::Phase::kDecode ? batch::StepMode::kDecode : prefill_mode_;
+  plan.mode = modes_.Choose(plan);
   StatusOr<std::vector<SpanResult>> run = team_->Run(plan, sampler_);
   if (!run.ok()) {
     GiveUp(run.status());
     return;
   }
+  CountStep(plan.mode, steps_by_mode_);
   std::vector<SpanResult> results = std::move(run).value();
   std::vector<scheduler::SpanOutcome> outcomes;
   outcomes.reserve(results.size());
@@ -156,6 +180,7 @@ void StepLoop::PublishStats() {
                 .free_slots = memory.slots().num_free(),
                 .total_slots = memory.slots().num_slots(),
                 .steps = s.steps,
+                .steps_by_mode = steps_by_mode_,
                 .prompt_tokens = s.prompt_tokens,
                 .generated_tokens = s.generated_tokens,
                 .preemptions = s.preemptions,

@@ -12,6 +12,7 @@
 #include "batch/batch_plan.h"
 #include "engine/deliveries.h"
 #include "engine/engine.h"
+#include "engine/mode_chooser.h"
 #include "engine/rank_team.h"
 #include "engine/sampler.h"
 #include "scheduler/scheduler.h"
@@ -24,9 +25,9 @@ namespace perigee::engine {
 class StepLoop {
  public:
   // `stop_ids` end an answer unless the request ignores them. `seed` is for unseeded requests.
-  // `prefill_mode` is how the team runs prompt steps.
-  StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<RankTeam> team,
-           batch::StepMode prefill_mode, std::vector<TokenId> stop_ids, uint64_t seed);
+  // `modes` says how the team runs each step.
+  StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<RankTeam> team, ModeChooser modes,
+           std::vector<TokenId> stop_ids, uint64_t seed);
   // Ends what is left with kCancelled and joins the thread.
   ~StepLoop();
   StepLoop(const StepLoop&) = delete;
@@ -62,7 +63,8 @@ class StepLoop {
   const std::vector<TokenId> stop_ids_;
   scheduler::Scheduler scheduler_;
   const std::unique_ptr<RankTeam> team_;
-  const batch::StepMode prefill_mode_;
+  const ModeChooser modes_;
+  ModeSteps steps_by_mode_;
   Sampler sampler_;
   Deliveries deliveries_;
   uint64_t applied_ = 0;  // submissions that reached the scheduler

@@ -32,6 +32,7 @@ class KimiLinearFiles final : public ModelFiles {
   uint64_t weight_bytes() const override { return checkpoint_->TotalBytes(); }
   int64_t max_context() const override { return config_.model_max_length; }
   const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
+  parallel::ModelShape shape() const override { return KimiLinearShape(config_); }
   CacheShape cache_shape(const parallel::Shard& shard) const override {
     return KimiLinearCacheShape(config_, shard);
   }

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "model/causal_lm.h"
+#include "parallel/planner.h"
 #include "parallel/shard.h"
 #include "tensor/device.h"
 
@@ -35,6 +36,8 @@ class ModelFiles {
   // Union of generation_config.json and config.json, ascending.
   virtual const std::vector<int32_t>& stop_ids() const = 0;
 
+  // What the choice of a step's mode depends on.
+  virtual parallel::ModelShape shape() const = 0;
   // What one rank's pools hold.
   virtual CacheShape cache_shape(const parallel::Shard& shard) const = 0;
 

@@ -17,26 +17,6 @@ double Others(int ranks) {
   return static_cast<double>(ranks - 1) / ranks;
 }
 
-// Operations of KDA's chunk form for a row and head (specification 3.4), full squares; a multiply and an add
-// are two.
-double ForwardFlops(const ModelShape& m) {
-  const auto k = static_cast<double>(m.key_dim), v = static_cast<double>(m.value_dim);
-  const auto chunk = static_cast<double>(kernels::kKdaChunk);
-  return 6 * k * v + 6 * chunk * k + 4 * chunk * v + 2 * chunk * chunk / 3;
-}
-
-// The same for a summary: M and B side by side, no queries.
-double SummaryFlops(const ModelShape& m) {
-  const auto k = static_cast<double>(m.key_dim), v = static_cast<double>(m.value_dim);
-  const auto chunk = static_cast<double>(kernels::kKdaChunk);
-  return 4 * k * (k + v) + 3 * chunk * k + chunk * (k + v);
-}
-
-double FoldFlops(const ModelShape& m) {
-  const auto k = static_cast<double>(m.key_dim);
-  return 2 * k * k * static_cast<double>(m.value_dim);
-}
-
 ScanShape ScanOf(const ModelShape& m, const RankShape& ranks) {
   return {m.kda_heads * ranks.attn_cp / ranks.tp, m.key_dim, m.value_dim};
 }
@@ -102,9 +82,10 @@ class Cost {
 
   void Kda(bool own_rows) {
     const double heads = Heads(m_.kda_heads, own_rows);
+    const KdaFlops kda = FlopsOfKda(m_.key_dim, m_.value_dim);
     const auto gates = static_cast<double>(2 * m_.hidden * 2 * m_.gate_rank);
     if (!own_rows) {
-      Compute(rows_ * (heads * ForwardFlops(m_) + gates));
+      Compute(rows_ * (heads * kda.forward + gates));
       return;
     }
     // Two all-gathers: rows before segments with what the pools hold, and what segments do to the state.
@@ -118,13 +99,13 @@ class Cost {
       for (const size_t i : own) {
         const Piece& piece = plan.pieces[i];
         const auto rows = static_cast<double>(piece.len);
-        flops += rows * (heads * ForwardFlops(m_) + gates);
-        if (piece.begin > 0) flops += rows * heads * SummaryFlops(m_);
+        flops += rows * (heads * kda.forward + gates);
+        if (piece.begin > 0) flops += rows * heads * kda.summary;
       }
       most = std::max(most, flops);
     }
     const auto folds = static_cast<double>(plan.pieces.size() - plan.spans.size());
-    Compute(most + folds * heads * FoldFlops(m_));
+    Compute(most + folds * heads * kda.fold);
   }
 
   const ModelShape& m_;
@@ -159,6 +140,16 @@ SentRows SentPerRow(Transition t, int tp, int attn_cp) {
   }
   PERIGEE_CHECK(false);
   return {};
+}
+
+KdaFlops FlopsOfKda(int64_t key_dim, int64_t value_dim) {
+  const auto k = static_cast<double>(key_dim), v = static_cast<double>(value_dim);
+  const auto chunk = static_cast<double>(kernels::kKdaChunk);
+  // Three products with the state, five inside the chunk, and the solution of a triangular system; a summary
+  // has two with a wider state, and no queries.
+  return {.forward = 6 * k * v + 6 * chunk * k + 4 * chunk * v + 2 * chunk * chunk / 3,
+          .summary = 4 * k * (k + v) + 3 * chunk * k + chunk * (k + v),
+          .fold = 2 * k * k * v};
 }
 
 StateElements CountStateElements(const ModelShape& model, const RankShape& ranks,

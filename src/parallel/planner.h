@@ -70,6 +70,15 @@ struct StateElements {
 StateElements CountStateElements(const ModelShape& model, const RankShape& ranks,
                                  std::span<const batch::SeqSpan> spans);
 
+// Operations of KDA's chunk forms for a head, full squares (specification 3.4); a multiply and an add are
+// two.
+struct KdaFlops {
+  double forward = 0;  // of a row
+  double summary = 0;  // of a row: M and B
+  double fold = 0;     // of a summary that is applied to a state
+};
+KdaFlops FlopsOfKda(int64_t key_dim, int64_t value_dim);
+
 // Seconds of a prefill step in one mode, as far as modes differ: products that every mode spreads evenly (the
 // projections, attention's pairs, the feed-forward) are left out.
 struct ModeCost {

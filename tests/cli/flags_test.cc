@@ -171,6 +171,17 @@ TEST(Flags, PlanTakesAShapeAndRanks) {
   EXPECT_FALSE(Parsed<PlanFlags>({"plan", "--model-path", "/m", "--prompt", "1"}).json);
 }
 
+TEST(Flags, RatesOfThePlanner) {
+  const auto given = Parsed<PlanFlags>({"plan", "--shape", "x", "--prompt", "1", "--plan-profile", "p.json",
+                                        "--link-gbps", "2800", "--latency-us", "0", "--tflops", "0.5"})
+                         .request.parallel;
+  EXPECT_EQ(given.plan_profile, "p.json");
+  EXPECT_EQ(given.link_gbps, 2800);
+  EXPECT_EQ(given.latency_us, 0);
+  EXPECT_EQ(given.tflops, 0.5);
+  EXPECT_FALSE(Parsed<ServeFlags>({"serve"}).model.engine.parallel.tflops.has_value());
+}
+
 TEST(Flags, EvalDefaultsDifferByKind) {
   const auto gsm8k = Parsed<EvalFlags>({"eval", "gsm8k", "--base-url", "http://h:1", "--data", "d"});
   EXPECT_EQ(gsm8k.kind, EvalKind::kGsm8k);
@@ -235,7 +246,10 @@ TEST(Flags, UsageErrorsNameFlagValueAndWhatIsAccepted) {
        {"--cp-strategy", "zigzag, contiguous"}},
       {{"serve", "--cp-strategy", "spiral"}, {"--cp-strategy", "spiral", "zigzag, contiguous"}},
       {{"serve", "--cp-layout", "x"}, {"--cp-layout", "\"x\"", "sharded, replicated"}},
-      {{"serve", "--cp-kda-mode", "x"}, {"--cp-kda-mode", "\"x\"", "auto, head, tp"}},
+      {{"serve", "--link-gbps", "0"}, {"--link-gbps", "\"0\"", "a number above 0"}},
+      {{"serve", "--latency-us", "-1"}, {"--latency-us", "\"-1\"", "a number of at least 0"}},
+      {{"serve", "--tflops", "inf"}, {"--tflops", "\"inf\"", "a number above 0"}},
+      {{"serve", "--cp-kda-mode", "x"}, {"--cp-kda-mode", "\"x\"", "auto, head, state, tp"}},
       {{"serve", "--cp-attn-form", "x"}, {"--cp-attn-form", "\"x\"", "auto, absorbed, materialised"}},
       {{"serve", "--cp-attn-form", "absorbed"}, {"--cp-attn-form absorbed", "--deterministic off"}},
       {{"serve", "--deterministic", "maybe"}, {"--deterministic", "maybe", "on, off"}},

@@ -409,6 +409,10 @@ TEST(EngineTest, ReportsWhatItIs) {
   EXPECT_EQ(engine->stats().prompt_tokens, 70u);
   EXPECT_EQ(engine->stats().generated_tokens, 5u);
   EXPECT_EQ(engine->stats().steps, 5u);
+  const ModeSteps modes = engine->stats().steps_by_mode;
+  EXPECT_EQ(modes.tp, 1u);
+  EXPECT_EQ(modes.decode, 4u);
+  EXPECT_EQ(modes.head + modes.state + modes.replicated, 0u);
   EXPECT_EQ(engine->stats().free_blocks, 64);
 }
 

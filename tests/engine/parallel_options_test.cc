@@ -62,12 +62,70 @@ TEST(ParallelOptions, LayoutAndKdaModeDecideTheStepMode) {
   };
   for (const Case& c : {Case{"", "", StepMode::kHead}, Case{"sharded", "auto", StepMode::kHead},
                         Case{"sharded", "head", StepMode::kHead}, Case{"", "tp", StepMode::kTp},
-                        Case{"replicated", "", StepMode::kReplicated}}) {
+                        Case{"", "state", StepMode::kState}, Case{"replicated", "", StepMode::kReplicated}}) {
     ParallelOptions options = SeedsFlags();
     options.cp_layout = c.layout;
     options.cp_kda_mode = c.kda_mode;
     EXPECT_EQ(Resolved(options).prefill_mode, c.mode) << c.layout << " " << c.kda_mode;
   }
+}
+
+TEST(ParallelOptions, StateIsHonouredWithALine) {
+  ParallelOptions options = SeedsFlags();
+  options.cp_kda_mode = "state";
+  const std::vector<std::string> line = {
+      "--cp-kda-mode state: results repeat, but are within 5e-4 of one rank's log-probabilities, not equal "
+      "to "
+      "the bit"};
+  EXPECT_EQ(Resolved(options).notices, line);
+  EXPECT_TRUE(Resolved(options).deterministic);
+  EXPECT_FALSE(Resolved(options).planned);
+  options.deterministic = true;
+  EXPECT_EQ(Resolved(options).notices, line);
+  EXPECT_EQ(Resolved(options).prefill_mode, StepMode::kState);
+  options.deterministic = false;
+  EXPECT_TRUE(Resolved(options).notices.empty());
+  EXPECT_EQ(Resolved(options).prefill_mode, StepMode::kState);
+  options.cp_layout = "replicated";
+  ExpectRefused(
+      options,
+      "--cp-layout replicated with --cp-kda-mode state: KDA keeps to its rows only where the residual "
+      "does; accepted: --cp-layout sharded, or --cp-kda-mode auto, head or tp");
+}
+
+// While results must be those of one rank, auto means head.
+TEST(ParallelOptions, AutoIsPlannedOnlyWhenResultsMayDiffer) {
+  ParallelOptions options = SeedsFlags();
+  EXPECT_FALSE(Resolved(options).planned);
+  options.deterministic = false;
+  EXPECT_TRUE(Resolved(options).planned);
+  options.cp_kda_mode = "auto";
+  EXPECT_TRUE(Resolved(options).planned);
+  options.cp_kda_mode = "head";
+  EXPECT_FALSE(Resolved(options).planned);
+  options.cp_kda_mode = "";
+  options.cp_layout = "replicated";
+  EXPECT_FALSE(Resolved(options).planned);
+  options = SeedsFlags();
+  options.ep = 2;  // turns deterministic off
+  EXPECT_TRUE(Resolved(options).planned);
+  options.attn_cp = 1;
+  EXPECT_FALSE(Resolved(options).planned);
+}
+
+// KDA of the whole attention shard is held where the state mode can come up.
+TEST(ParallelOptions, WhoHoldsTheShardsKda) {
+  ParallelOptions options = SeedsFlags();
+  EXPECT_FALSE(ShardOfRank(options, 1).holds_kda);
+  options.cp_kda_mode = "state";
+  EXPECT_TRUE(ShardOfRank(options, 1).holds_kda);
+  options.attn_cp = 1;
+  EXPECT_FALSE(ShardOfRank(options, 1).holds_kda);
+  options = SeedsFlags();
+  options.deterministic = false;
+  EXPECT_TRUE(ShardOfRank(options, 1).holds_kda);
+  options.cp_kda_mode = "tp";
+  EXPECT_FALSE(ShardOfRank(options, 1).holds_kda);
 }
 
 TEST(ParallelOptions, TheStrategyIsTheNamedOne) {
@@ -118,8 +176,8 @@ TEST(ParallelOptions, UnknownNamesListTheKnownOnes) {
   options.cp_layout = "folded";
   ExpectRefused(options, "--cp-layout \"folded\": accepted: sharded, replicated");
   options = SeedsFlags();
-  options.cp_kda_mode = "state";
-  ExpectRefused(options, "--cp-kda-mode \"state\": accepted: auto, head, tp");
+  options.cp_kda_mode = "ring";
+  ExpectRefused(options, "--cp-kda-mode \"ring\": accepted: auto, head, state, tp");
   options = SeedsFlags();
   options.cp_attn_form = "mha";
   ExpectRefused(options, "--cp-attn-form \"mha\": accepted: auto, absorbed, materialised");

@@ -198,6 +198,7 @@ TEST(PlanReport, AbsorbedFormReadsLatents) {
 TEST(PlanReport, FormByCostCountsTheRowsOfARank) {
   PlanRequest request = Ranks(4, 4, 684);
   request.parallel.deterministic = false;
+  request.parallel.cp_kda_mode = "head";
   const auto scores = [&] {
     double sum = 0;
     for (const RankFlops& f : Made(request).flops) sum += f.attention;
@@ -243,11 +244,13 @@ TEST(PlanReport, SaysWhatLedToTheMode) {
   EXPECT_EQ(head.chunk, 32768);
   EXPECT_TRUE(head.deterministic);
   EXPECT_THAT(head.why, HasSubstr("--cp-kda-mode auto (the default)"));
-  ASSERT_EQ(head.alternatives.size(), 2u);
-  EXPECT_EQ(head.alternatives[0].mode, "tp");
-  EXPECT_EQ(head.alternatives[0].elements.total, 81 * kU);
-  EXPECT_EQ(head.alternatives[1].mode, "replicated");
-  EXPECT_EQ(head.alternatives[1].elements.total, 85.3125 * kU);
+  ASSERT_EQ(head.alternatives.size(), 3u);
+  EXPECT_EQ(head.alternatives[0].mode, "state");
+  EXPECT_EQ(head.alternatives[0].elements.total, 41.8125 * kU);
+  EXPECT_EQ(head.alternatives[1].mode, "tp");
+  EXPECT_EQ(head.alternatives[1].elements.total, 81 * kU);
+  EXPECT_EQ(head.alternatives[2].mode, "replicated");
+  EXPECT_EQ(head.alternatives[2].elements.total, 85.3125 * kU);
 
   PlanRequest request = Ranks(4, 4);
   request.parallel.cp_kda_mode = "tp";
@@ -258,6 +261,85 @@ TEST(PlanReport, SaysWhatLedToTheMode) {
   EXPECT_EQ(tp.elements.total, 81 * kU);
   EXPECT_EQ(tp.flops[0].pairs, tp.flops[3].pairs);
   EXPECT_TRUE(Made(Ranks(4, 1)).choice.alternatives.empty());
+}
+
+PlanRequest StateMode(int tp, int cp) {
+  PlanRequest request = Ranks(tp, cp);
+  request.parallel.cp_kda_mode = "state";
+  return request;
+}
+
+TEST(PlanReport, StateMovesNoRowsForKda) {
+  const PlanReport report = Made(StateMode(4, 4));
+  EXPECT_EQ(report.choice.mode, "state");
+  EXPECT_THAT(report.choice.why, HasSubstr("--cp-kda-mode state"));
+  EXPECT_THAT(report.notices, ::testing::ElementsAre(HasSubstr("within 5e-4")));
+  EXPECT_EQ(Row(report.prefill[1]), "kda x20 none none cp none none");
+  EXPECT_EQ(report.prefill[1].states, "all_gather");
+  EXPECT_EQ(report.prefill[2].states, "none");
+  EXPECT_EQ(report.decode[1].states, "none");
+  EXPECT_EQ(report.elements.kda, 0);
+  EXPECT_EQ(report.elements.total, 41.8125 * kU);
+  // To three others, in 20 layers: of two segments M and B of 32 heads and 3 rows of 3 x 4096; after a prefix
+  // a quarter of a state and of a conv tail too.
+  const double first = 20 * 3 * 2 * (32 * 128 * 256 + 3 * 3 * 4096.0);
+  EXPECT_EQ(report.elements.first_chunk, first);
+  EXPECT_EQ(report.elements.later_chunk, first + 20 * 3 * (32 * 128 * 128 + 3 * 3 * 4096.0) / 4);
+  EXPECT_EQ(Made(Ranks(4, 4)).elements.first_chunk, 0);
+}
+
+// Rank 0 has the first of eight segments of each of four chunks, of which no summary is needed.
+TEST(PlanReport, StateWorksOutSummaries) {
+  const std::vector<RankFlops> head = Made(Ranks(4, 4)).flops;
+  const std::vector<RankFlops> state = Made(StateMode(4, 4)).flops;
+  const double summary = 4 * 128 * 256 + 3 * 64 * 128 + 64 * 256.0, fold = 2 * 128 * 128 * 128.0;
+  const double rows = 131072 / 4.0;
+  for (const size_t rank : {0, 3}) {
+    const double summarised = rank == 0 ? rows / 2 : rows;
+    EXPECT_DOUBLE_EQ(state[rank].kda, head[rank].kda + 20 * 32 * (summarised * summary + 4 * 7 * fold));
+    // f_a and g_a see a rank's own rows in place of all.
+    EXPECT_DOUBLE_EQ(head[rank].gemms - state[rank].gemms, 20 * 2 * 2304.0 * 256 * 3 * rows);
+  }
+}
+
+// KDA of the attention shard besides that of the share.
+TEST(PlanReport, StateHoldsTheShardsWeights) {
+  const int64_t per_head =
+      2 * ((3 * 128 + 1) * 2304 + 2 * 128 * 128 + 128 * 2304) + 4 * (3 * 128 * 4 + 128 + 1);
+  const uint64_t whole = 2 * 256 * 2304;  // f_a and g_a
+  const uint64_t more = Made(StateMode(4, 4)).memory[0].weights - Made(Ranks(4, 4)).memory[0].weights;
+  EXPECT_EQ(more, 20 * (32 * static_cast<uint64_t>(per_head) + whole));
+}
+
+TEST(PlanReport, AutoTakesTheCheapestWhileResultsMayDiffer) {
+  PlanRequest request = Ranks(4, 4, 131072);
+  request.parallel.deterministic = false;
+  // Slow links and fast arithmetic.
+  request.parallel.link_gbps = 25;
+  request.parallel.latency_us = 0;
+  request.parallel.tflops = 400;
+  const PlanChoice choice = Made(request).choice;
+  EXPECT_EQ(choice.mode, "state");
+  EXPECT_THAT(choice.why, HasSubstr("cheapest mode for each step, here state"));
+  ASSERT_FALSE(choice.cheapest.empty());
+  EXPECT_EQ(choice.cheapest.back().mode, "state");
+  // Rows of 4 bytes halve the break-even.
+  EXPECT_NEAR(static_cast<double>(choice.cheapest.back().rows), 3640 / 2.0, 100);
+  request.prompt = 100;
+  EXPECT_EQ(Made(request).choice.mode, "head");
+  request.parallel.latency_us = 1000;
+  EXPECT_EQ(Made(request).choice.mode, "tp");
+}
+
+TEST(PlanReport, CrossoversOfStateAndHead) {
+  const PlanChoice choice = Made(Ranks(4, 4)).choice;
+  ASSERT_EQ(choice.break_even.size(), 2u);
+  EXPECT_EQ(choice.break_even[0].strategy, "zigzag");
+  EXPECT_NEAR(static_cast<double>(choice.break_even[0].rows), 3640, 70);
+  EXPECT_EQ(choice.break_even[1].strategy, "contiguous");
+  EXPECT_NEAR(static_cast<double>(choice.break_even[1].rows), 1850, 10);
+  EXPECT_TRUE(Made(Ranks(4, 1)).choice.break_even.empty());
+  EXPECT_THAT(PlanText(Made(Ranks(4, 4))), HasSubstr("contiguous from 1,8"));
 }
 
 TEST(PlanReport, TextShowsTheFigures) {

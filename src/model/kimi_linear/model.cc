@@ -102,6 +102,23 @@ CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const parallel::
           .conv_floats = (config.short_conv_kernel_size - 1) * 3 * width};
 }
 
+parallel::ModelShape KimiLinearShape(const KimiLinearConfig& c) {
+  parallel::ModelShape shape{.attention = {},
+                             .hidden = c.hidden_size,
+                             .kda_heads = c.kda_num_heads,
+                             .key_dim = c.kda_head_dim,
+                             .value_dim = c.kda_head_dim,
+                             .conv_history = c.short_conv_kernel_size - 1,
+                             .gate_rank = c.kda_gate_rank(),
+                             .mla_heads = c.num_attention_heads,
+                             .latent = c.kv_lora_rank + c.qk_rope_head_dim,
+                             .expand_flops = 2 * c.kv_lora_rank * (c.qk_nope_head_dim + c.v_head_dim)};
+  for (const bool kda : c.is_kda) {
+    shape.attention.push_back(kda ? parallel::BlockKind::kKda : parallel::BlockKind::kMla);
+  }
+  return shape;
+}
+
 Matrix KimiLinearModel::Embed(const kernels::KernelContext& context, const batch::ForwardBatch& batch,
                               const parallel::StepLayout& layout,
                               const parallel::LayerCommunicator& communicator) const {

@@ -9,6 +9,7 @@
 #include "model/causal_lm.h"
 #include "model/kimi_linear/config.h"
 #include "parallel/layout_plan.h"
+#include "parallel/planner.h"
 #include "parallel/shard.h"
 #include "tensor/safetensors.h"
 
@@ -16,6 +17,9 @@ namespace perigee::model {
 
 // What the pools of a rank with this shard hold.
 CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const parallel::Shard& shard);
+
+// What the planner has to know.
+parallel::ModelShape KimiLinearShape(const KimiLinearConfig& config);
 
 // KimiLinearForCausalLM on one rank: KDA and MLA layers over dense or expert feed-forward, untied head.
 class KimiLinearModel final : public CausalLm {

@@ -8,6 +8,8 @@ StepLayout MakeStepLayout(StepMode mode, const batch::ForwardBatch& batch, CpStr
                           const ParallelContext& parallel) {
   StepLayout layout;
   layout.mode = mode;
+  PERIGEE_CHECK_MSG(batch.snapshots.empty() || (mode == StepMode::kState && parallel.attn_cp > 1),
+                    "only the state mode cuts spans");
   const bool sharded = mode == StepMode::kHead || mode == StepMode::kState || mode == StepMode::kReplicated;
   if (!sharded || parallel.attn_cp == 1) {
     layout.rows = RowPartition::Whole(batch.NumRows());

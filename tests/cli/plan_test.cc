@@ -29,7 +29,10 @@ TEST(Plan, JsonHasTheReport) {
   EXPECT_EQ(json.at("flops_per_rank").at("balance"), report->balance);
   EXPECT_EQ(json.at("choice").at("mode"), "head");
   EXPECT_EQ(json.at("choice").at("why"), report->choice.why);
-  EXPECT_EQ(json.at("choice").at("alternatives").at(1).at("mode"), "replicated");
+  EXPECT_EQ(json.at("choice").at("alternatives").at(2).at("mode"), "replicated");
+  EXPECT_EQ(json.at("choice").at("cheapest").at(0).at("from_rows"), 1);
+  EXPECT_EQ(json.at("choice").at("state_break_even").at(1).at("strategy"), "contiguous");
+  EXPECT_EQ(json.at("choice").at("state_break_even").at(1).at("rows"), report->choice.break_even[1].rows);
   EXPECT_EQ(json.at("memory").at("per_rank").size(), 4u);
   EXPECT_EQ(json.at("memory").at("per_rank").at(0).at("weights"), report->memory[0].weights);
   EXPECT_EQ(json.at("memory").at("embedding_per_process"), 754974720);

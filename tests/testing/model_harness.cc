@@ -85,8 +85,10 @@ std::vector<int32_t> ModelHarness::BlockTable(int64_t seq) const {
   return table;
 }
 
-std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan) {
-  const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
+std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan,
+                                      const std::vector<batch::StateSnapshot>& snapshots) {
+  batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
+  batch.snapshots = snapshots;
   const auto rows = static_cast<int64_t>(batch.wanted_rows.size());
   std::vector<float> logits(static_cast<size_t>(rows * vocab_size_));
   const auto run = [&](size_t r) {
@@ -128,10 +130,14 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
   std::vector<std::vector<float>> logits(sequences.size());
   if (ranks_.empty()) return logits;
   last_count_ = sequences.size();
+  last_snapshots_ = 0;
+  for (const Sequence& q : sequences) last_snapshots_ += q.snapshots.size();
+  PERIGEE_CHECK(static_cast<int64_t>(last_count_ + last_snapshots_) <= max_seqs_);
   std::vector<int64_t> done(sequences.size(), 0);
   while (true) {
     batch::BatchPlan plan;
     std::vector<size_t> members;
+    std::vector<batch::StateSnapshot> snapshots;
     for (const batch::Phase phase : {batch::Phase::kPrefill, batch::Phase::kDecode}) {
       plan.phase = phase;
       plan.mode = phase == batch::Phase::kPrefill ? config_.prefill_mode : batch::StepMode::kDecode;
@@ -151,6 +157,15 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
         span.prompt_logprobs = all_rows;  // makes every row a wanted one
         if (all_rows) span.targets.resize(static_cast<size_t>(rows) - 1);
         span.sample = done[s] + rows >= prompt;
+        for (size_t i = 0; i < q.snapshots.size(); ++i) {
+          const int64_t tokens = q.snapshots[i];
+          if (tokens <= done[s] || tokens > done[s] + rows) continue;
+          auto slot = static_cast<int32_t>(last_count_ + i);
+          for (size_t before = 0; before < s; ++before) {
+            slot += static_cast<int32_t>(sequences[before].snapshots.size());
+          }
+          snapshots.push_back({static_cast<int32_t>(plan.spans.size()), tokens, slot});
+        }
         plan.spans.push_back(std::move(span));
         members.push_back(s);
         done[s] += rows;
@@ -158,7 +173,7 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
       if (!plan.spans.empty()) break;
     }
     if (plan.spans.empty()) return logits;
-    const std::vector<float> step = Step(plan);
+    const std::vector<float> step = Step(plan, snapshots);
     size_t row = 0;
     for (size_t m = 0; m < members.size(); ++m) {
       const size_t sampled = plan.spans[m].sample ? 1 : 0;
@@ -172,20 +187,33 @@ std::vector<std::vector<float>> ModelHarness::Run(const std::vector<Sequence>& s
   }
 }
 
-std::vector<ModelHarness::States> ModelHarness::LastStates() const {
-  std::vector<States> states(last_count_);
-  for (size_t s = 0; s < last_count_; ++s) {
-    const auto slot = static_cast<int64_t>(last_count_ - 1 - s);
-    for (const auto& rank : ranks_) {
-      const model::CacheShape shape = rank->model->cache_shape();
-      for (int64_t layer = 0; layer < shape.state_layers; ++layer) {
-        const StateView view = rank->states.View(layer);
-        const float* recurrent = view.Recurrent(slot);
-        const float* conv = view.Conv(slot);
-        states[s].recurrent.insert(states[s].recurrent.end(), recurrent, recurrent + shape.recurrent_floats);
-        states[s].conv.insert(states[s].conv.end(), conv, conv + shape.conv_floats);
-      }
+ModelHarness::States ModelHarness::SlotStates(int64_t slot) const {
+  States states;
+  for (const auto& rank : ranks_) {
+    const model::CacheShape shape = rank->model->cache_shape();
+    for (int64_t layer = 0; layer < shape.state_layers; ++layer) {
+      const StateView view = rank->states.View(layer);
+      const float* recurrent = view.Recurrent(slot);
+      const float* conv = view.Conv(slot);
+      states.recurrent.insert(states.recurrent.end(), recurrent, recurrent + shape.recurrent_floats);
+      states.conv.insert(states.conv.end(), conv, conv + shape.conv_floats);
     }
+  }
+  return states;
+}
+
+std::vector<ModelHarness::States> ModelHarness::LastStates() const {
+  std::vector<States> states;
+  for (size_t s = 0; s < last_count_; ++s) {
+    states.push_back(SlotStates(static_cast<int64_t>(last_count_ - 1 - s)));
+  }
+  return states;
+}
+
+std::vector<ModelHarness::States> ModelHarness::LastSnapshots() const {
+  std::vector<States> states;
+  for (size_t i = 0; i < last_snapshots_; ++i) {
+    states.push_back(SlotStates(static_cast<int64_t>(last_count_ + i)));
   }
   return states;
 }

@@ -42,6 +42,7 @@ class ModelHarness {
     std::vector<int32_t> ids;
     int64_t piece = 0;
     int64_t decode_rows = 0;
+    std::vector<int64_t> snapshots{};  // tokens after which the state is kept too; see LastSnapshots
   };
 
   // Logits [rows of the sequence][vocab] of each sequence. Sequences run side by side: every step takes the
@@ -59,19 +60,23 @@ class ModelHarness {
     std::vector<float> conv;
   };
   std::vector<States> LastStates() const;
+  // The same of the snapshots of all sequences, one after another; each has a slot of its own.
+  std::vector<States> LastSnapshots() const;
 
  private:
   struct Rank;
   std::vector<int32_t> BlockTable(int64_t seq) const;
   std::vector<std::vector<float>> Run(const std::vector<Sequence>& sequences, bool all_rows);
   // Logits of a step's wanted rows, [wanted rows, vocab_size].
-  std::vector<float> Step(const batch::BatchPlan& plan);
+  std::vector<float> Step(const batch::BatchPlan& plan, const std::vector<batch::StateSnapshot>& snapshots);
+  States SlotStates(int64_t slot) const;
 
   Ranks config_;
   int64_t vocab_size_ = 0;
   int64_t max_seqs_;
   int64_t blocks_per_seq_;
-  size_t last_count_ = 0;  // sequences of the last run
+  size_t last_count_ = 0;      // sequences of the last run
+  size_t last_snapshots_ = 0;  // and their snapshots
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

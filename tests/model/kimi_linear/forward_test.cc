@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/registry.h"
 #include "testing/model_harness.h"
 
 namespace perigee::testing {
@@ -44,23 +45,45 @@ nlohmann::json Cases(const Folder& folder) {
 
 class ForwardTest : public ::testing::TestWithParam<Folder> {};
 
+// Largest difference from a golden case: of the given ids, and of the most probable ones after the last.
+double WorstAgainst(const nlohmann::json& golden, ModelHarness& harness) {
+  const std::vector<int32_t> ids = golden["ids"];
+  const std::vector<float> logits = harness.Run({{ids}})[0];
+  double worst = 0;
+  for (size_t i = 1; i < ids.size(); ++i) {
+    const float* row = logits.data() + (i - 1) * static_cast<size_t>(harness.vocab_size());
+    const double logprob = LogProbability(row, harness.vocab_size(), ids[i]);
+    worst = std::max(worst, std::abs(logprob - golden["logprobs"][i].get<double>()));
+  }
+  const float* last = logits.data() + (ids.size() - 1) * static_cast<size_t>(harness.vocab_size());
+  for (const auto& [id, logprob] : golden["top"].get<std::vector<std::pair<int32_t, double>>>()) {
+    worst = std::max(worst, std::abs(LogProbability(last, harness.vocab_size(), id) - logprob));
+  }
+  return worst;
+}
+
 TEST_P(ForwardTest, LogProbabilitiesEqualTheFloat64Reference) {
   ModelHarness harness(GetParam().path, 2);
   for (const auto& golden : Cases(GetParam())) {
-    const std::vector<int32_t> ids = golden["ids"];
-    const std::vector<float> logits = harness.Run({{ids}})[0];
-    double worst = 0;
-    for (size_t i = 1; i < ids.size(); ++i) {
-      const float* row = logits.data() + (i - 1) * static_cast<size_t>(harness.vocab_size());
-      const double logprob = LogProbability(row, harness.vocab_size(), ids[i]);
-      worst = std::max(worst, std::abs(logprob - golden["logprobs"][i].get<double>()));
-    }
-    const float* last = logits.data() + (ids.size() - 1) * static_cast<size_t>(harness.vocab_size());
-    for (const auto& [id, logprob] : golden["top"].get<std::vector<std::pair<int32_t, double>>>()) {
-      worst = std::max(worst, std::abs(LogProbability(last, harness.vocab_size(), id) - logprob));
-    }
+    const double worst = WorstAgainst(golden, harness);
     RecordProperty("worst_" + golden.value("name", "case"), std::to_string(worst));
-    EXPECT_LE(worst, ids.size() <= 300 ? 1e-4 : 5e-4) << golden["name"] << ", " << ids.size() << " tokens";
+    EXPECT_LE(worst, golden["ids"].size() <= 300 ? 1e-4 : 5e-4) << golden["name"];
+  }
+}
+
+// KDA's state passed between as many ranks as the model's heads allow.
+TEST_P(ForwardTest, TheStateModeKeepsToTheFloat64Reference) {
+  for (const int ranks : {2, 4, 8}) {
+    for (const parallel::CpStrategy strategy : {parallel::Zigzag, parallel::Contiguous}) {
+      const model::ModelSizes sizes = (*model::OpenModel(GetParam().path))->sizes();
+      if (sizes.kda_heads % ranks != 0 || sizes.mla_heads % ranks != 0) continue;
+      ModelHarness harness(
+          GetParam().path, 1,
+          {.tp = ranks, .attn_cp = ranks, .prefill_mode = batch::StepMode::kState, .strategy = strategy});
+      for (const auto& golden : Cases(GetParam())) {
+        EXPECT_LE(WorstAgainst(golden, harness), 5e-4) << golden["name"] << " on " << ranks << " ranks";
+      }
+    }
   }
 }
 

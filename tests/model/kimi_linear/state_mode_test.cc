@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -136,8 +137,9 @@ void ExpectSameStates(const std::vector<float>& actual, const std::vector<float>
 
 // Each rank keeps what it keeps in the head mode.
 TEST(StateMode, StatesAndTailsAreThoseOfTheHeadMode) {
-  for (const std::string& folder : {Random("eight_heads"), Tiny()}) {
-    for (Ranks r : Spreads(4)) {
+  for (const auto& [folder, spreads] :
+       {std::pair(Random("eight_heads"), Spreads(8)), {Tiny(), {Spreads(4)[3], Spreads(4)[4]}}}) {
+    for (Ranks r : spreads) {
       ModelHarness state(folder, 1, r);
       const std::vector<Sequence> batch = Batch(state.vocab_size());
       state.Run(batch);
@@ -151,6 +153,73 @@ TEST(StateMode, StatesAndTailsAreThoseOfTheHeadMode) {
         ExpectSameStates(actual[s].recurrent, expected[s].recurrent, 2e-5);
         ExpectSameStates(actual[s].conv, expected[s].conv, 2e-5);
       }
+    }
+  }
+}
+
+// States that a step is asked for inside its spans are those of a prompt that ends there.
+TEST(StateMode, SnapshotsAreTheStatesOfShorterPrompts) {
+  const std::string folder = Random("eight_heads");
+  for (Ranks r : Spreads(4)) {
+    ModelHarness state(folder, 1, r);
+    const std::vector<int32_t> ids = Ids(230, state.vocab_size(), 61),
+                               other = Ids(90, state.vocab_size(), 62);
+    // In one chunk, and after a prefix; at the end of a chunk too.
+    const std::vector<Sequence> batch = {
+        {ids, 0, 0, {64, 192}}, {other, 0, 0, {}}, {ids, 128, 1, {128, 192}}};
+    const auto logits = state.Run(batch);
+    const auto actual = state.LastSnapshots();
+    ASSERT_EQ(actual.size(), 4u);
+    r.prefill_mode = StepMode::kHead;
+    ModelHarness head(folder, 1, r);
+    const auto upto = [&](int64_t tokens) { return Sequence{{ids.begin(), ids.begin() + tokens}, 0, 0}; };
+    head.Run({upto(64), upto(128), upto(192)});
+    const auto expected = head.LastStates();
+    for (const auto& [i, e] : {std::pair<size_t, size_t>(0, 0), {1, 2}, {2, 1}, {3, 2}}) {
+      SCOPED_TRACE(NameOf(r) + ", snapshot " + std::to_string(i));
+      ExpectSameStates(actual[i].recurrent, expected[e].recurrent, 2e-5);
+      ExpectSameStates(actual[i].conv, expected[e].conv, 2e-5);
+    }
+    EXPECT_LE(Worst({logits[0]}, head.Run({{ids, 0, 0}}), head.vocab_size()), kClose);
+  }
+}
+
+// Every length from 1 to 200, eight prompts a step, in pieces of 64.
+TEST(StateModeLarge, EveryLengthComesClose) {
+  const std::string folder = Random("eight_heads");
+  ModelHarness one(folder, 2);
+  std::vector<std::unique_ptr<ModelHarness>> spread;
+  for (const Ranks& r : Spreads(8)) spread.push_back(std::make_unique<ModelHarness>(folder, 1, r));
+  double worst = 0;
+  for (int64_t first = 1; first <= 200; first += 8) {
+    std::vector<Sequence> batch;
+    for (int64_t s = 0; s < 8; ++s) {
+      batch.push_back({Ids(first + s, one.vocab_size(), static_cast<uint64_t>(first + s)), 64, 0});
+    }
+    const auto expected = one.Run(batch);
+    for (size_t i = 0; i < spread.size(); ++i) {
+      const double difference = Worst(spread[i]->Run(batch), expected, one.vocab_size());
+      EXPECT_LE(difference, kClose) << NameOf(Spreads(8)[i]) << ", lengths from " << first;
+      worst = std::max(worst, difference);
+    }
+  }
+  std::printf("every length: worst log-probability difference %.3g\n", worst);
+}
+
+// 16,384 tokens in chunks of 8192 and of an odd length.
+TEST(StateModeLarge, ALongPromptComesClose) {
+  constexpr int64_t kTokens = 16384;
+  ModelHarness one(Tiny(), 2, 1, kTokens + 64);
+  Sequence prompt{Ids(kTokens, 1790, 9), 8192, 4};
+  const auto expected = one.RunSampled({prompt});
+  for (const int64_t piece : {8192, 5001}) {
+    prompt.piece = piece;
+    for (const parallel::CpStrategy strategy : {parallel::Zigzag, parallel::Contiguous}) {
+      const Ranks r{.tp = 4, .attn_cp = 4, .prefill_mode = StepMode::kState, .strategy = strategy};
+      const double difference =
+          Worst(ModelHarness(Tiny(), 1, r, 1, kTokens + 64).RunSampled({prompt}), expected, one.vocab_size());
+      EXPECT_LE(difference, kClose) << NameOf(r) << ", chunks of " << piece;
+      std::printf("%s, chunks of %d: %.3g\n", NameOf(r).c_str(), static_cast<int>(piece), difference);
     }
   }
 }

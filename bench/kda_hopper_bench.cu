@@ -121,13 +121,19 @@ struct PrefillBench {
 
 void Line(int64_t rows, int heads, int sequences, int64_t chunks, int repeats) {
   PrefillBench b(rows, heads, sequences, chunks);
-  const double g = b.NsPerToken(repeats);
   b.DecayFromZ();
   const double z = b.NsPerToken(repeats);
+  b.GivenDecay();
+  const double g = b.NsPerToken(repeats);
+  kernels::KdaCudaOverlap overlap;
+  Check(kernels::KdaCudaCreateOverlap(&overlap), "overlap");
+  b.args.overlap = &overlap;
+  const double overlapped = b.NsPerToken(repeats);
+  kernels::KdaCudaDestroyOverlap(&overlap);
   std::printf(
-      "%8ld rows %2d heads %2d sequences, passes of %5ld chunks: %6.2f ns a token (g given), %6.2f (from "
-      "z)\n",
-      rows, heads, sequences, chunks, g, z);
+      "%6ld rows %2d heads %2d sequences, workspace of %4ld chunks, ns a token: %5.2f (decay from z %5.2f), "
+      "overlapped %5.2f\n",
+      rows, heads, sequences, chunks, g, z, overlapped);
 }
 
 // The two kernels apart, one pass of 256 chunks.
@@ -144,7 +150,7 @@ void Parts() {
   const double prepare = per_token([&] { Check(LaunchPrepare(b.args, *pass, nullptr), "prepare"); });
   b.DecayFromZ();
   const double from_z = per_token([&] { Check(LaunchPrepare(b.args, *pass, nullptr), "prepare"); });
-  const double chain = per_token([&] { Check(LaunchChain(b.args, *pass, nullptr), "chain"); });
+  const double chain = per_token([&] { Check(LaunchChain(b.args, *pass, nullptr, nullptr), "chain"); });
   std::printf("apart, 16384 rows, 32 heads, ns a token: prepare %.2f (from z %.2f), chain %.2f\n", prepare,
               from_z, chain);
 }

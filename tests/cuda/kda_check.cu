@@ -52,6 +52,7 @@ struct PrefillCase {
   double state_size = 1.0;
   double value_size = 1.0;
   int64_t pass_chunks = 1 << 20;
+  bool overlap = false;
   int64_t checkpoint_every = 0;  // rows, a multiple of 64
   bool from_z = false;
   double bound = 5e-3;
@@ -140,8 +141,14 @@ void RunPrefill(const PrefillCase& c, uint64_t seed) {
   args.out_stride = static_cast<int64_t>(values + 3 * pad);
   args.workspace = workspace.data();
   args.workspace_bytes = workspace.size();
+  kernels::KdaCudaOverlap overlap;
+  if (c.overlap) {
+    Check(kernels::KdaCudaCreateOverlap(&overlap), "overlap");
+    args.overlap = &overlap;
+  }
   Check(kernels::KdaCudaPrefill(args, nullptr), c.name.c_str());
   Check(cudaDeviceSynchronize(), c.name.c_str());
+  kernels::KdaCudaDestroyOverlap(&overlap);
 
   const auto got = y.Get();
   std::vector<double> expected, found;
@@ -197,6 +204,10 @@ void CheckPrefill(bool small) {
   packed.name = "the same in passes of 3 chunks";
   packed.pass_chunks = 3;
   RunPrefill(packed, seed++);
+  packed.name = "passes of 3 chunks, overlapped";
+  packed.pass_chunks = 6;
+  packed.overlap = true;
+  RunPrefill(packed, seed++);
   packed.name = "decay from z";
   packed.from_z = true;
   RunPrefill(packed, seed++);
@@ -219,6 +230,7 @@ void CheckPrefill(bool small) {
       c.keys = keys;
       c.checkpoint_every = 640;
       c.pass_chunks = 16;
+      c.overlap = keys == Keys::kCorrelated;
       RunPrefill(c, seed++);
     }
     for (const double size : {1e-6, 1e4}) {
@@ -235,11 +247,13 @@ void CheckPrefill(bool small) {
   PrefillCase many{"64 sequences", {}, 4};
   for (int64_t i = 0; i < 64; ++i) many.lengths.push_back(1 + i * 37 % 400);
   many.pass_chunks = 100;
+  many.overlap = true;
   RunPrefill(many, seed++);
   for (const Gates gates : {Gates::kHeavy, Gates::kSlow, Gates::kBounded}) {
     PrefillCase c{std::string(Name(gates)) + ", 131072 rows, 4 heads", {131072}, 4};
     c.gates = gates;
     c.pass_chunks = 256;
+    c.overlap = true;
     RunPrefill(c, seed++);
   }
 }

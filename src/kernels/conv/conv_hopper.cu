@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kStrip = 32;  // rows
-constexpr int kAhead = 4;     // rows loaded at a time
+constexpr int kAhead = 4;   // rows loaded at a time
 constexpr int kVector = 8;  // channels
 constexpr int kMaxRuns = 128;
 

@@ -195,7 +195,8 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
 }
 
 // O^T in the units of the output.
-__device__ __forceinline__ void PackOutput(const float (&o)[8][4], const int (&exponent)[2], uint32_t (&packed)[8][2]) {
+__device__ __forceinline__ void PackOutput(const float (&o)[8][4], const int (&exponent)[2],
+                                           uint32_t (&packed)[8][2]) {
   const float scale[2] = {kQueryScale * PowerOfTwo(exponent[0]), kQueryScale * PowerOfTwo(exponent[1])};
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
@@ -400,12 +401,23 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-cudaError_t LaunchChain(const KdaCudaPrefillArgs& args, const Pass& pass, cudaStream_t stream) {
+cudaError_t LaunchChain(const KdaCudaPrefillArgs& args, const Pass& pass, cudaEvent_t started,
+                        cudaStream_t stream) {
   const cudaError_t error =
       cudaFuncSetAttribute(ChainKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (error != cudaSuccess) return error;
-  ChainKernel<<<dim3(2 * args.num_heads, pass.num_pieces), kThreads, sizeof(Shared), stream>>>(args, pass);
-  return cudaGetLastError();
+  cudaLaunchAttribute record;
+  record.id = cudaLaunchAttributeLaunchCompletionEvent;
+  record.val.launchCompletionEvent.event = started;
+  record.val.launchCompletionEvent.flags = 0;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(2 * args.num_heads, pass.num_pieces);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = sizeof(Shared);
+  config.stream = stream;
+  config.attrs = &record;
+  config.numAttrs = started != nullptr ? 1 : 0;
+  return cudaLaunchKernelEx(&config, ChainKernel, args, pass);
 }
 
 }  // namespace perigee::kernels::kda_hopper

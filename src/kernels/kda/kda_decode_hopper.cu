@@ -32,7 +32,9 @@ __device__ __forceinline__ float4 FusedMultiplyAdd(float a, float4 x, float4 y) 
   return {fmaf(a, x.x, y.x), fmaf(a, x.y, y.y), fmaf(a, x.z, y.z), fmaf(a, x.w, y.w)};
 }
 
-__device__ __forceinline__ float4 Scale(float a, float4 x) { return {a * x.x, a * x.y, a * x.z, a * x.w}; }
+__device__ __forceinline__ float4 Scale(float a, float4 x) {
+  return {a * x.x, a * x.y, a * x.z, a * x.w};
+}
 
 // Convolution of channel `channel` of input `which` (q, k, v) and its carried tail.
 __device__ __forceinline__ float Convolve(const KdaCudaDecodeArgs& a, int which, int64_t slot, int row,
@@ -58,8 +60,8 @@ __device__ __forceinline__ float Convolve(const KdaCudaDecodeArgs& a, int which,
   return sum * Sigmoid(sum);
 }
 
-// The step of one head of one sequence by the whole block: key channels kRows warp .. of a warp, value channels
-// 4 lane .. of a lane.
+// The step of one head of one sequence by the whole block: key channels kRows warp .. of a warp, value
+// channels 4 lane .. of a lane.
 template <int kWarps>
 struct Step {
   static constexpr int kRows = kWidth / kWarps;
@@ -149,8 +151,8 @@ __device__ __forceinline__ void StorePadding(const KdaCudaDecodeArgs& a, int row
   }
 }
 
-// The loads of the state are issued before everything else, and what the step needs besides is ready when they
-// arrive. Grid: (heads, batch).
+// The loads of the state are issued before everything else, and what the step needs besides is ready when
+// they arrive. Grid: (heads, batch).
 template <int kWarps>
 __global__ void __launch_bounds__(kWarps * 32) DecodeKernel(const __grid_constant__ KdaCudaDecodeArgs a) {
   using Block = Step<kWarps>;
@@ -176,8 +178,7 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeKernel(const __grid_constan
 
 cudaError_t KdaCudaDecode(const KdaCudaDecodeArgs& a, cudaStream_t stream) {
   if (a.batch < 0 || a.batch > 65535 || a.num_heads < 1 || a.state == nullptr || a.slots == nullptr ||
-      a.state_slot_stride % 4 != 0 ||
-      reinterpret_cast<uintptr_t>(a.state) % 16 != 0) {
+      a.state_slot_stride % 4 != 0 || reinterpret_cast<uintptr_t>(a.state) % 16 != 0) {
     return cudaErrorInvalidValue;
   }
   if (a.batch == 0) return cudaSuccess;

@@ -41,6 +41,19 @@ struct KdaCudaDecay {
   const float* neg_exp_a = nullptr;  // [num_heads]: -exp(A_log)
 };
 
+// A second stream and what joins it to the first: with it the factors of one pass are made while the chain of
+// the pass before runs. Belongs to one host thread and one device; calls that use it may follow each other on
+// one stream.
+struct KdaCudaOverlap {
+  cudaStream_t side = nullptr;
+  cudaEvent_t begun = nullptr;     // the caller's stream has come to the call
+  cudaEvent_t prepared = nullptr;  // the factors of a pass are there
+  cudaEvent_t chaining = nullptr;  // the blocks of a chain have their multiprocessors
+  cudaEvent_t chained = nullptr;   // a chain is over
+};
+cudaError_t KdaCudaCreateOverlap(KdaCudaOverlap* overlap);
+void KdaCudaDestroyOverlap(KdaCudaOverlap* overlap);
+
 struct KdaCudaPrefillArgs {
   int num_heads = 0;
   int key_dim = 0;
@@ -60,6 +73,7 @@ struct KdaCudaPrefillArgs {
   int64_t out_stride = 0;
   void* workspace = nullptr;  // 16-byte aligned; needed by the 128 x 128 form alone
   size_t workspace_bytes = 0;
+  const KdaCudaOverlap* overlap = nullptr;  // null: one kernel after the other, as with many runs anyway
 };
 
 // Bytes that let one pass of the 128 x 128 form hold `chunks` chunks of 64 rows of every head. A call works

@@ -11,6 +11,8 @@ namespace {
 using kda_hopper::kChunk;
 using kda_hopper::kWidth;
 
+constexpr int64_t kMaxChunks = 65535;  // of a pass: one dimension of a grid
+
 bool Aligned(const void* p, size_t bytes) {
   return reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
@@ -118,6 +120,63 @@ class Passes {
   std::vector<Progress> progress_;
 };
 
+// Whether the chains leave multiprocessors free for the factors of the next pass: one block fills one.
+bool LeavesRoom(const KdaCudaPrefillArgs& a) {
+  int device = 0, multiprocessors = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    return false;
+  }
+  int64_t chains = 0;
+  for (const KdaCudaRun& run : a.runs) chains += run.q_len > 0 ? 2 * a.num_heads : 0;
+  return chains < multiprocessors;
+}
+
+// One pass after the other.
+cudaError_t RunInTurn(const KdaCudaPrefillArgs& args, int64_t chunks, cudaStream_t stream) {
+  const auto pass = std::make_unique<kda_hopper::Pass>();
+  Passes passes(args, chunks);
+  while (passes.Next(*pass)) {
+    cudaError_t error = kda_hopper::LaunchPrepare(args, *pass, stream);
+    if (error == cudaSuccess) error = kda_hopper::LaunchChain(args, *pass, nullptr, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+// The chains of all passes on `stream`; the factors of the next pass on the side, in the other half of the
+// workspace, on the multiprocessors that the chain leaves free. They start once the chain has its own, which
+// they would fill otherwise; the chain before, which read the half that they replace, is over by then.
+cudaError_t RunOverlapped(const KdaCudaPrefillArgs& args, int64_t chunks, cudaStream_t stream) {
+  const KdaCudaOverlap& o = *args.overlap;
+  const auto pass = std::make_unique<kda_hopper::Pass>(), next = std::make_unique<kda_hopper::Pass>();
+  Passes passes(args, chunks);
+  KdaCudaPrefillArgs halves[2] = {args, args};
+  halves[1].workspace =
+      static_cast<char*>(args.workspace) + KdaCudaPrefillWorkspaceBytes(args.num_heads, chunks);
+  cudaError_t error = cudaSuccess;
+  const auto run = [&](cudaError_t result) {
+    if (error == cudaSuccess) error = result;
+  };
+  const auto prepare = [&](int half, const kda_hopper::Pass& what, cudaEvent_t after) {
+    run(cudaStreamWaitEvent(o.side, after));
+    run(kda_hopper::LaunchPrepare(halves[half], what, o.side));
+    run(cudaEventRecord(o.prepared, o.side));
+  };
+  if (!passes.Next(*pass)) return cudaSuccess;
+  run(cudaEventRecord(o.begun, stream));
+  prepare(0, *pass, o.begun);
+  for (int half = 0;; half ^= 1) {
+    run(cudaStreamWaitEvent(stream, o.prepared));
+    run(cudaEventRecord(o.chained, stream));  // the chain before
+    run(cudaStreamWaitEvent(o.side, o.chained));
+    run(kda_hopper::LaunchChain(halves[half], *pass, o.chaining, stream));
+    if (error != cudaSuccess || !passes.Next(*next)) return error;
+    prepare(half ^ 1, *next, o.chaining);
+    *pass = *next;
+  }
+}
+
 }  // namespace
 
 size_t KdaCudaPrefillWorkspaceBytes(int num_heads, int64_t chunks) {
@@ -131,14 +190,26 @@ cudaError_t KdaCudaPrefill(const KdaCudaPrefillArgs& args, cudaStream_t stream) 
   const auto chunks =
       static_cast<int64_t>(args.workspace_bytes / KdaCudaPrefillWorkspaceBytes(args.num_heads, 1));
   if (chunks < 1) return cudaErrorInvalidValue;
-  const auto pass = std::make_unique<kda_hopper::Pass>();
-  Passes passes(args, std::min<int64_t>(chunks, 65535));
-  while (passes.Next(*pass)) {
-    cudaError_t error = kda_hopper::LaunchPrepare(args, *pass, stream);
-    if (error == cudaSuccess) error = kda_hopper::LaunchChain(args, *pass, stream);
-    if (error != cudaSuccess) return error;
+  if (args.overlap == nullptr || chunks < 2 || !LeavesRoom(args))
+    return RunInTurn(args, std::min(chunks, kMaxChunks), stream);
+  return RunOverlapped(args, std::min(chunks / 2, kMaxChunks), stream);
+}
+
+cudaError_t KdaCudaCreateOverlap(KdaCudaOverlap* overlap) {
+  cudaError_t error = cudaStreamCreateWithFlags(&overlap->side, cudaStreamNonBlocking);
+  for (cudaEvent_t* event : {&overlap->begun, &overlap->prepared, &overlap->chaining, &overlap->chained}) {
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
   }
-  return cudaSuccess;
+  if (error != cudaSuccess) KdaCudaDestroyOverlap(overlap);
+  return error;
+}
+
+void KdaCudaDestroyOverlap(KdaCudaOverlap* overlap) {
+  if (overlap->side != nullptr) cudaStreamDestroy(overlap->side);
+  for (cudaEvent_t event : {overlap->begun, overlap->prepared, overlap->chaining, overlap->chained}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+  *overlap = {};
 }
 
 }  // namespace perigee::kernels

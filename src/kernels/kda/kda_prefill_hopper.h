@@ -50,7 +50,10 @@ struct Pass {
   int num_chunks;
 };
 
+// Both take the workspace of the pass from `args`. `started`, where given, is recorded by the chain once all
+// its blocks run.
 cudaError_t LaunchPrepare(const KdaCudaPrefillArgs& args, const Pass& pass, cudaStream_t stream);
-cudaError_t LaunchChain(const KdaCudaPrefillArgs& args, const Pass& pass, cudaStream_t stream);
+cudaError_t LaunchChain(const KdaCudaPrefillArgs& args, const Pass& pass, cudaEvent_t started,
+                        cudaStream_t stream);
 
 }  // namespace perigee::kernels::kda_hopper

@@ -94,6 +94,54 @@ TEST(Score, RanksDoNotChangeABit) {
             all);
 }
 
+void ExpectClose(const std::string& scored, const std::string& expected, double bound) {
+  const Json a = Json::parse(scored), b = Json::parse(expected);
+  ASSERT_EQ(a["cases"].size(), b["cases"].size());
+  for (size_t c = 0; c < a["cases"].size(); ++c) {
+    const Json &x = a["cases"][c]["logprobs"], &y = b["cases"][c]["logprobs"];
+    ASSERT_EQ(x.size(), y.size());
+    for (size_t i = 1; i < x.size(); ++i) ASSERT_NEAR(x[i].get<double>(), y[i].get<double>(), bound);
+  }
+}
+
+TEST(Score, StatePassingRepeatsAndStaysClose) {
+  const std::vector<std::string> flags = {
+      "--tp",          "4",      "--attn-cp-size",         "4",   "--enable-prefill-cp",
+      "--cp-strategy", "zigzag", "--chunked-prefill-size", "512", "--cp-kda-mode",
+      "state"};
+  const std::string once = Score(kGolden, flags);
+  ExpectClose(once, Score(kGolden), 5e-4);
+  EXPECT_EQ(Score(kGolden, flags), once);
+}
+
+// The planner's choice and its reason, step by step.
+TEST(Score, AutoSaysWhatItChoseAndWhy) {
+  const Finished finished = RunToEnd({PERIGEE_PROGRAM,
+                                      "score",
+                                      "--model-path",
+                                      kModel,
+                                      "--input",
+                                      kGolden,
+                                      "--tp",
+                                      "4",
+                                      "--attn-cp-size",
+                                      "4",
+                                      "--enable-prefill-cp",
+                                      "--cp-strategy",
+                                      "contiguous",
+                                      "--deterministic",
+                                      "off",
+                                      "--link-gbps",
+                                      "0.001",
+                                      "--latency-us",
+                                      "0",
+                                      "--log-level",
+                                      "debug"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  ExpectClose(finished.out, Score(kGolden), 5e-4);
+  EXPECT_NE(finished.err.find("is cheapest; "), std::string::npos) << finished.err;
+}
+
 TEST(Score, OddChunksStayClose) {
   const Json whole = Json::parse(Score(kGolden));
   for (const char* chunk : {"1", "3", "100"}) {

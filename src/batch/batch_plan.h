@@ -15,6 +15,8 @@ struct PlannedSpan {
   int64_t prefix = 0;                // tokens of the sequence already computed
   int32_t state_slot = 0;            // slot of the recurrent and conv states
   bool fresh_state = false;          // first rows of a sequence: the slot must be zeroed before use
+  int32_t restore_from = -1;         // slot to copy into state_slot before the step, at most once a start
+  int32_t save_to = -1;              // slot that state_slot is copied to after the step
   std::vector<int32_t> block_table;  // latent blocks that cover prefix + tokens
   bool sample = false;               // the last row's logits choose the next token
   bool prompt_logprobs = false;      // the log-probability of every row's successor is wanted
@@ -29,6 +31,9 @@ struct BatchPlan {
   // Not the scheduler's business: set by the step loop before the plan goes to the ranks.
   StepMode mode = StepMode::kTp;
   std::vector<PlannedSpan> spans;
+  // What became free since the last plan, to be poisoned before anything else is done; empty when nothing is.
+  std::vector<int32_t> freed_blocks;
+  std::vector<int32_t> freed_slots;
 
   int64_t NumRows() const {
     int64_t rows = 0;

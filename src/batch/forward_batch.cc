@@ -10,6 +10,8 @@ void CheckSpan(const PlannedSpan& span, Phase phase) {
   PERIGEE_CHECK_MSG(phase == Phase::kPrefill || span.tokens.size() == 1, "a decode span has one row");
   PERIGEE_CHECK(span.prefix >= 0 && span.state_slot >= 0);
   PERIGEE_CHECK_MSG(span.fresh_state == (span.prefix == 0), "a state is fresh exactly at the first token");
+  PERIGEE_CHECK_MSG(span.restore_from < 0 || span.prefix > 0,
+                    "a sequence that begins has nothing to restore");
   if (span.prompt_logprobs) {
     const size_t rows = span.tokens.size();
     PERIGEE_CHECK(span.targets.size() == rows || span.targets.size() + 1 == rows);

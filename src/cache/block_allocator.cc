@@ -33,7 +33,9 @@ void BlockAllocator::AddRef(int32_t block) {
 
 void BlockAllocator::Release(int32_t block) {
   PERIGEE_CHECK_MSG(ref_count(block) > 0, "block released twice");
-  if (--refs_[static_cast<size_t>(block)] == 0) free_.push_back(block);
+  if (--refs_[static_cast<size_t>(block)] > 0) return;
+  free_.push_back(block);
+  if (remember_freed_) freed_.push_back(block);
 }
 
 void BlockAllocator::CheckInvariants() const {

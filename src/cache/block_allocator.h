@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace perigee::cache {
@@ -24,12 +25,19 @@ class BlockAllocator {
   // One holder less.
   void Release(int32_t block);
 
+  // From now on remembers what becomes free; TakeFreed gives it and forgets it. For the poisoning of freed
+  // memory (kPoisonFreed).
+  void RememberFreed() { remember_freed_ = true; }
+  std::vector<int32_t> TakeFreed() { return std::exchange(freed_, {}); }
+
   // Aborts when the free list and the reference counts contradict each other. O(num_blocks).
   void CheckInvariants() const;
 
  private:
   std::vector<int32_t> refs_;
   std::vector<int32_t> free_;  // the next to be handed out is the last
+  bool remember_freed_ = false;
+  std::vector<int32_t> freed_;
 };
 
 }  // namespace perigee::cache

@@ -1,5 +1,7 @@
 #include "cache/paged_kv_cache.h"
 
+#include <cstddef>
+
 #include "base/check.h"
 
 namespace perigee::cache {
@@ -18,6 +20,14 @@ PagedKvView PagedKvCache::View(int64_t layer) const {
           .block_tokens = kBlockTokens,
           .width = width_,
           .dtype = dtype_};
+}
+
+void PagedKvCache::Poison(int64_t block, Stream stream) {
+  PERIGEE_CHECK(block >= 0 && block < num_blocks_);
+  const auto bytes = static_cast<size_t>(kBlockTokens * width_ * DTypeBytes(dtype_));
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    memory_.Fill(static_cast<size_t>(layer * num_blocks_ + block) * bytes, bytes, kNanByte, stream);
+  }
 }
 
 }  // namespace perigee::cache

@@ -1,10 +1,9 @@
 #include "cache/recurrent_state_pool.h"
 
 #include <cstddef>
-#include <cstring>
 
 #include "base/check.h"
-#include "tensor/device_memory.h"
+#include "cache/paged_kv_cache.h"
 
 namespace perigee::cache {
 
@@ -30,20 +29,37 @@ StateView RecurrentStatePool::View(int64_t layer) const {
 }
 
 void RecurrentStatePool::Zero(int64_t slot, Stream stream) {
+  Fill(slot, 0, stream);
+}
+
+void RecurrentStatePool::Poison(int64_t slot, Stream stream) {
+  Fill(slot, kNanByte, stream);
+}
+
+size_t RecurrentStatePool::RecurrentBytes() const {
+  return static_cast<size_t>(recurrent_floats_) * sizeof(float);
+}
+
+size_t RecurrentStatePool::ConvBytes() const {
+  return static_cast<size_t>(conv_floats_ * DTypeBytes(conv_dtype_));
+}
+
+void RecurrentStatePool::Fill(int64_t slot, uint8_t byte, Stream stream) {
   PERIGEE_CHECK(slot >= 0 && slot < num_slots_);
-  const auto recurrent_bytes = static_cast<size_t>(recurrent_floats_) * sizeof(float);
-  const auto conv_bytes = static_cast<size_t>(conv_floats_ * DTypeBytes(conv_dtype_));
-  const auto zero = [&](const Buffer& buffer, int64_t layer, size_t bytes) {
-    std::byte* at = buffer.As<std::byte>() + static_cast<size_t>(layer * num_slots_ + slot) * bytes;
-    if (buffer.device() == Device::kCpu) {
-      std::memset(at, 0, bytes);
-    } else {
-      device_memory::Zero(at, bytes, stream);
-    }
-  };
   for (int64_t layer = 0; layer < layers_; ++layer) {
-    zero(recurrent_, layer, recurrent_bytes);
-    zero(conv_, layer, conv_bytes);
+    const auto at = static_cast<size_t>(layer * num_slots_ + slot);
+    recurrent_.Fill(at * RecurrentBytes(), RecurrentBytes(), byte, stream);
+    conv_.Fill(at * ConvBytes(), ConvBytes(), byte, stream);
+  }
+}
+
+void RecurrentStatePool::Copy(int64_t from, int64_t to, Stream stream) {
+  PERIGEE_CHECK(from >= 0 && from < num_slots_ && to >= 0 && to < num_slots_ && from != to);
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    const auto source = static_cast<size_t>(layer * num_slots_ + from);
+    const auto target = static_cast<size_t>(layer * num_slots_ + to);
+    recurrent_.CopyWithin(source * RecurrentBytes(), target * RecurrentBytes(), RecurrentBytes(), stream);
+    conv_.CopyWithin(source * ConvBytes(), target * ConvBytes(), ConvBytes(), stream);
   }
 }
 

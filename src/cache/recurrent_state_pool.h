@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "tensor/buffer.h"
@@ -8,7 +9,8 @@
 namespace perigee::cache {
 
 // Memory of the KDA states of one rank: `num_slots` slots, each holding the recurrent state and the conv tail
-// of every KDA layer. A slot must be zeroed when a sequence gets it (a freed slot keeps stale data).
+// of every KDA layer. A slot must be zeroed, or copied into, when a sequence gets it (a freed slot keeps
+// stale data).
 class RecurrentStatePool {
  public:
   // conv_floats: elements of conv_dtype.
@@ -19,9 +21,17 @@ class RecurrentStatePool {
   StateView View(int64_t layer) const;
   // In the order of the stream.
   void Zero(int64_t slot, Stream stream = {});
+  // Makes `to` hold what `from` holds.
+  void Copy(int64_t from, int64_t to, Stream stream = {});
+  // Fills the slot with NaN: whoever reads it without writing first shows.
+  void Poison(int64_t slot, Stream stream = {});
   uint64_t Bytes() const { return recurrent_.bytes() + conv_.bytes(); }
 
  private:
+  void Fill(int64_t slot, uint8_t byte, Stream stream);
+  size_t RecurrentBytes() const;  // of a slot in one layer
+  size_t ConvBytes() const;
+
   int64_t layers_;
   int64_t num_slots_;
   int64_t recurrent_floats_;

@@ -30,6 +30,7 @@ void SlotAllocator::Release(int32_t slot) {
   PERIGEE_CHECK_MSG(in_use(slot), "slot released twice");
   used_[static_cast<size_t>(slot)] = false;
   free_.push_back(slot);
+  if (remember_freed_) freed_.push_back(slot);
 }
 
 void SlotAllocator::CheckInvariants() const {

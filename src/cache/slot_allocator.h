@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace perigee::cache {
@@ -19,12 +20,19 @@ class SlotAllocator {
   std::optional<int32_t> Allocate();
   void Release(int32_t slot);
 
+  // From now on remembers what becomes free; TakeFreed gives it and forgets it. For the poisoning of freed
+  // memory (kPoisonFreed).
+  void RememberFreed() { remember_freed_ = true; }
+  std::vector<int32_t> TakeFreed() { return std::exchange(freed_, {}); }
+
   // Aborts when the free list contradicts the marks.
   void CheckInvariants() const;
 
  private:
   std::vector<bool> used_;
   std::vector<int32_t> free_;  // the next to be handed out is the last
+  bool remember_freed_ = false;
+  std::vector<int32_t> freed_;
 };
 
 }  // namespace perigee::cache

@@ -37,6 +37,8 @@ void Deliveries::Step(const batch::PlannedSpan& span, const scheduler::SequenceU
   const auto entry = pending_.find(update.id);
   PERIGEE_CHECK(entry != pending_.end());
   Pending& pending = entry->second;
+  pending.cached_tokens = update.cached_tokens;
+  pending.reused_answer = update.reused_answer;
   // Row i tells of the token after it. A chunk that a preemption repeats writes the same values again.
   const auto first = pending.prompt_logprobs.begin() + (result.target_logprobs.empty() ? 0 : span.prefix + 1);
   std::copy(result.target_logprobs.begin(), result.target_logprobs.end(), first);
@@ -85,6 +87,8 @@ Output Deliveries::StartOutput(const Pending& request) {
   Output output;
   output.prompt_tokens = request.prompt_tokens;
   output.completion_tokens = request.completion_tokens;
+  output.cached_tokens = request.cached_tokens;
+  output.reused_answer = request.reused_answer;
   return output;
 }
 

@@ -33,6 +33,8 @@ class Deliveries {
     OutputCallback callback;
     int64_t prompt_tokens = 0;
     int64_t completion_tokens = 0;
+    int64_t cached_tokens = 0;
+    bool reused_answer = false;
     std::vector<std::optional<float>> prompt_logprobs;  // filled chunk by chunk; empty once delivered
   };
 

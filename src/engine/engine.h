@@ -64,6 +64,9 @@ struct Output {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;  // so far, the stop id included
   int64_t cached_tokens = 0;      // prompt tokens that were not computed anew
+  // Among them are some that were computed as an answer: log-probabilities are those of a run without prefix
+  // cache within 5e-4, and not to the bit.
+  bool reused_answer = false;
 };
 
 // Called on the engine's thread, in order for one request. Must not block and must not call back into the
@@ -126,6 +129,10 @@ class Engine {
 
   // Ends a request soon: its final delivery has kCancelled. Unknown or finished ids are ignored.
   virtual void Cancel(RequestId id) = 0;
+
+  // Forgets every prefix that no running request holds, soon: before the next step. `done` is called then, on
+  // the engine's thread as an OutputCallback is, or when the engine ends.
+  virtual void FlushCache(std::function<void()> done) = 0;
 
   virtual const ModelInfo& model_info() const = 0;
   virtual EngineStats stats() const = 0;

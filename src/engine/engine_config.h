@@ -38,6 +38,11 @@ struct EngineConfig {
   std::function<void(uint64_t, uint64_t)> load_progress;
 };
 
+// Slots of the state pools under a resolved configuration: running requests, then snapshots.
+inline int64_t NumStateSlots(const EngineConfig& config) {
+  return config.max_running_requests + config.state_snapshots;
+}
+
 // What the values cost, known once the model is.
 struct ModelLimits {
   int64_t max_context = 0;

@@ -1,5 +1,6 @@
 #include "engine/engine_impl.h"
 
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -26,6 +27,10 @@ class EngineImpl : public Engine {
   }
 
   void Cancel(RequestId id) override { loop_.Cancel(id); }
+  void FlushCache(std::function<void()> done) override {
+    PERIGEE_CHECK(done != nullptr);
+    loop_.FlushCache(std::move(done));
+  }
   const ModelInfo& model_info() const override { return info_; }
   EngineStats stats() const override { return loop_.stats(); }
 
@@ -47,7 +52,11 @@ std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineC
                  .stop_ids = std::move(stop_ids)};
   const scheduler::SchedulerConfig scheduler{.max_running = config.max_running_requests,
                                              .chunk_size = config.chunked_prefill_size,
-                                             .num_blocks = num_blocks};
+                                             .max_prefill_rows = config.max_prefill_tokens,
+                                             .num_blocks = num_blocks,
+                                             .num_snapshots = config.state_snapshots,
+                                             .checkpoint_interval = config.state_checkpoint_interval,
+                                             .name_freed = cache::kPoisonFreed};
   return std::make_unique<EngineImpl>(std::move(info), scheduler, std::move(team), std::move(modes),
                                       config.seed);
 }
@@ -57,7 +66,7 @@ std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const
   std::vector<std::unique_ptr<Worker>> workers;
   workers.push_back(std::make_unique<Worker>(
       std::move(model), WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
-                                     .num_slots = config.max_running_requests,
+                                     .num_slots = NumStateSlots(config),
                                      .threads = config.threads}));
   return MakeEngine(std::make_unique<RankTeam>(std::move(workers)), config, batch::StepMode::kTp,
                     std::move(stop_ids));

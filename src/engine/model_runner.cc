@@ -18,9 +18,7 @@ constexpr int64_t kLogitRows = 64;
 
 StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan, const Sampler* sampler) {
   const TraceScope trace(plan.phase == batch::Phase::kPrefill ? "prefill" : "decode");
-  for (const batch::PlannedSpan& span : plan.spans) {
-    if (span.fresh_state) caches_.states->Zero(span.state_slot, context_.stream);
-  }
+  PrepareCaches(plan);
   const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
   parallel::StepLayout layout = parallel::MakeStepLayout(plan.mode, batch, policy_.strategy, parallel_);
   layout.attention_form = policy_.attention_form;
@@ -30,6 +28,9 @@ StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan,
   const kernels::Workspace::Scope scope(*context_.workspace);
   const Matrix hidden = context_.Room(num_rows, model_.hidden_size());
   PERIGEE_RETURN_IF_ERROR(model_.Forward(context_, batch, layout, parallel_, caches_, hidden));
+  for (const batch::PlannedSpan& span : plan.spans) {
+    if (span.save_to >= 0) caches_.states->Copy(span.state_slot, span.save_to, context_.stream);
+  }
 
   std::vector<SpanResult> results(plan.spans.size());
   for (size_t s = 0; s < results.size(); ++s) {
@@ -42,6 +43,16 @@ StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan,
                  hidden.Rows(begin, count), sampler, results));
   }
   return results;
+}
+
+void ModelRunner::PrepareCaches(const batch::BatchPlan& plan) const {
+  const Stream stream = context_.stream;
+  for (const int32_t block : plan.freed_blocks) caches_.kv->Poison(block, stream);
+  for (const int32_t slot : plan.freed_slots) caches_.states->Poison(slot, stream);
+  for (const batch::PlannedSpan& span : plan.spans) {
+    if (span.fresh_state) caches_.states->Zero(span.state_slot, stream);
+    if (span.restore_from >= 0) caches_.states->Copy(span.restore_from, span.state_slot, stream);
+  }
 }
 
 std::vector<ModelRunner::RowSource> ModelRunner::LocateWantedRows(const batch::ForwardBatch& batch) {

@@ -31,8 +31,8 @@ struct StepPolicy {
   parallel::AttentionForm attention_form = parallel::AttentionForm::kMaterialised;  // of prompt rows
 };
 
-// Runs a plan on one rank: states zeroed where fresh, rows partitioned, forward, logits, sampling on rank 0.
-// Holds nothing between steps. One thread.
+// Runs a plan on one rank: states zeroed, restored and saved as it says, rows partitioned, forward, logits,
+// sampling on rank 0. Holds nothing between steps. One thread.
 class ModelRunner {
  public:
   // All references outlive the runner.
@@ -46,6 +46,8 @@ class ModelRunner {
   StatusOr<std::vector<SpanResult>> Run(const batch::BatchPlan& plan, const Sampler* sampler);
 
  private:
+  // Memory that became free is poisoned, states are zeroed or copied.
+  void PrepareCaches(const batch::BatchPlan& plan) const;
   // Where a wanted row lies in the plan.
   struct RowSource {
     size_t span = 0;

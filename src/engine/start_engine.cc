@@ -63,7 +63,7 @@ StatusOr<std::unique_ptr<RankTeam>> MakeTeam(std::vector<std::unique_ptr<model::
     workers[static_cast<size_t>(rank)] =
         std::make_unique<Worker>(std::move(models[static_cast<size_t>(rank)]),
                                  WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
-                                              .num_slots = config.max_running_requests,
+                                              .num_slots = NumStateSlots(config),
                                               .threads = static_cast<int>(std::max<int64_t>(threads, 1)),
                                               .policy = policy},
                                  std::move(grid));

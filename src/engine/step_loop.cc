@@ -69,6 +69,14 @@ void StepLoop::Cancel(RequestId id) {
   wake_.notify_one();
 }
 
+void StepLoop::FlushCache(std::function<void()> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back({.flushed = std::move(done)});
+  }
+  wake_.notify_one();
+}
+
 EngineStats StepLoop::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = published_;
@@ -101,17 +109,28 @@ std::optional<std::vector<StepLoop::Command>> StepLoop::TakeCommands(bool idle) 
 }
 
 void StepLoop::Apply(Command command) {
-  const RequestId id = command.id;
-  if (!command.submission) {
-    if (!scheduler_.Cancel(id)) return;
-    sampler_.Remove(id);
+  if (command.flushed) {
+    scheduler_.FlushCache();
     PublishStats();
-    deliveries_.End(id, FinishReason::kCancelled, Status::Ok());
-    return;
+    command.flushed();
+  } else if (command.submission) {
+    ApplySubmission(command.id, *std::move(command.submission));
+  } else {
+    ApplyCancel(command.id);
   }
-  Request& request = command.submission->request;
+}
+
+void StepLoop::ApplyCancel(RequestId id) {
+  if (!scheduler_.Cancel(id)) return;
+  sampler_.Remove(id);
+  PublishStats();
+  deliveries_.End(id, FinishReason::kCancelled, Status::Ok());
+}
+
+void StepLoop::ApplySubmission(RequestId id, Submission submission) {
+  Request& request = submission.request;
   sampler_.Add(id, request);
-  deliveries_.Open(id, request, std::move(command.submission->callback));
+  deliveries_.Open(id, request, std::move(submission.callback));
   std::vector<TokenId> stop_ids = std::move(request.sampling.stop_token_ids);
   if (!request.sampling.ignore_eos) stop_ids.insert(stop_ids.end(), stop_ids_.begin(), stop_ids_.end());
   scheduler_.Add({.id = id,
@@ -176,13 +195,21 @@ void StepLoop::PublishStats() {
   published_ = {.running = s.running,
                 .waiting = s.waiting,
                 .free_blocks = memory.blocks().num_free(),
+                .cached_blocks = memory.index().cached_blocks(),
                 .total_blocks = memory.blocks().num_blocks(),
                 .free_slots = memory.slots().num_free(),
                 .total_slots = memory.slots().num_slots(),
+                .used_snapshots = memory.index().used_snapshots(),
+                .total_snapshots = memory.index().num_snapshots(),
                 .steps = s.steps,
                 .steps_by_mode = steps_by_mode_,
                 .prompt_tokens = s.prompt_tokens,
+                .cached_tokens = s.cached_tokens,
                 .generated_tokens = s.generated_tokens,
+                .prefix_lookups = s.prefix_lookups,
+                .prefix_hits = s.prefix_hits,
+                .evicted_blocks = memory.index().evicted_blocks(),
+                .evicted_snapshots = memory.index().evicted_snapshots(),
                 .preemptions = s.preemptions,
                 .cancellations = s.cancellations,
                 .failed = !health_.ok()};

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,7 @@ class StepLoop {
   // Queues a request that was checked. Numbers ascend from 1 in the order of queueing.
   RequestId Submit(Request request, OutputCallback callback);
   void Cancel(RequestId id);
+  void FlushCache(std::function<void()> done);
   EngineStats stats() const;
   // Not ok once the ranks have lost each other: nothing will be computed any more.
   Status health() const;
@@ -45,16 +47,19 @@ class StepLoop {
     Request request;
     OutputCallback callback;
   };
-  // A new request, or the wish to end one.
+  // A new request, the wish to end one, or (with `flushed`) to forget what is cached.
   struct Command {
     RequestId id = 0;
     std::optional<Submission> submission;
+    std::function<void()> flushed;
   };
 
   void Loop();
   // Waits for commands only when `idle`. Nothing when the loop is to end.
   std::optional<std::vector<Command>> TakeCommands(bool idle);
   void Apply(Command command);
+  void ApplyCancel(RequestId id);
+  void ApplySubmission(RequestId id, Submission submission);
   void Step(batch::BatchPlan plan);
   // The ranks are of no more use: everybody gets the reason, now and from now on.
   void GiveUp(const Status& reason);

@@ -18,6 +18,28 @@ Sequence::Sequence(NewSequence request)
   std::sort(stop_ids_.begin(), stop_ids_.end());
 }
 
+int64_t Sequence::ReuseLimit() const {
+  if (prompt_logprobs_ && prompt_reached_ < prompt_size_) return prompt_reached_;
+  return num_tokens() - 1;
+}
+
+void Sequence::Begin(int64_t reused, bool mixed) {
+  PERIGEE_CHECK(!begun_ && num_computed_ == 0 && reused < num_tokens());
+  const int64_t beyond = std::max<int64_t>(std::min(reused, prompt_size_) - prompt_reached_, 0);
+  cached_tokens_ = std::min(cached_tokens_, reused) + beyond;
+  skipped_tokens_ += beyond;
+  num_computed_ = reused;
+  prompt_reached_ += beyond;
+  begun_ = true;
+  mixed_ = mixed;
+  reused_answer_ = reused_answer_ || mixed;
+}
+
+cache::Origin Sequence::OriginAt(int64_t end) const {
+  if (mixed_) return cache::kMixed;
+  return end <= prompt_size_ ? cache::kPromptForm : prompt_size_;
+}
+
 batch::PlannedSpan Sequence::PlanRows(int64_t rows) const {
   const int64_t end = num_computed_ + rows;
   PERIGEE_CHECK(rows > 0 && end <= num_tokens());
@@ -26,9 +48,11 @@ batch::PlannedSpan Sequence::PlanRows(int64_t rows) const {
   span.request = id_;
   span.tokens.assign(token(num_computed_), token(end));
   span.prefix = num_computed_;
-  span.state_slot = slot;
+  span.state_slot = memory.slot;
   span.fresh_state = num_computed_ == 0;
-  span.block_table = blocks;
+  span.restore_from = memory.restore_from;
+  span.save_to = memory.save_to;
+  span.block_table = memory.blocks;
   span.sample = end == num_tokens() && max_new_tokens_ > 0;
   // Once the prompt has been through, its log-probabilities are delivered; a replay does not repeat them.
   span.prompt_logprobs = prompt_logprobs_ && in_prefill() && prompt_reached_ < prompt_size_;
@@ -53,7 +77,9 @@ Finish Sequence::Append(int32_t token) {
 
 void Sequence::Restart() {
   num_computed_ = 0;
-  was_preempted_ = true;
+  branch_point = 0;
+  was_preempted_ = was_preempted_ || begun_;
+  begun_ = false;
 }
 
 }  // namespace perigee::scheduler

@@ -65,4 +65,22 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+void Buffer::Fill(size_t offset, size_t bytes, uint8_t byte, Stream stream) {
+  PERIGEE_CHECK(offset <= bytes_ && bytes <= bytes_ - offset);
+  if (device_ == Device::kCpu) {
+    std::memset(As<std::byte>() + offset, byte, bytes);
+  } else {
+    device_memory::Fill(As<std::byte>() + offset, byte, bytes, stream);
+  }
+}
+
+void Buffer::CopyWithin(size_t from, size_t to, size_t bytes, Stream stream) {
+  PERIGEE_CHECK(from <= bytes_ && bytes <= bytes_ - from && to <= bytes_ && bytes <= bytes_ - to);
+  if (device_ == Device::kCpu) {
+    std::memcpy(As<std::byte>() + to, As<std::byte>() + from, bytes);
+  } else {
+    device_memory::Copy(As<std::byte>() + to, As<std::byte>() + from, bytes, stream);
+  }
+}
+
 }  // namespace perigee

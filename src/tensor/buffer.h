@@ -23,6 +23,11 @@ class Buffer {
   // A copy of host memory; on a device when the call returns.
   static Buffer Of(const void* host, size_t bytes, Device device);
 
+  // Sets the `bytes` from `offset` on; copies `bytes` from one offset to another that is apart. In the order
+  // of the stream.
+  void Fill(size_t offset, size_t bytes, uint8_t byte, Stream stream = {});
+  void CopyWithin(size_t from, size_t to, size_t bytes, Stream stream = {});
+
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   void* data() const { return data_; }

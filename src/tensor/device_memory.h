@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/status.h"
 #include "tensor/device.h"
@@ -35,5 +36,9 @@ void Wait(Stream stream);
 void CopyToDevice(void* to, const void* from, size_t bytes, Stream stream);
 void CopyToHost(void* to, const void* from, size_t bytes, Stream stream);
 void Zero(void* data, size_t bytes, Stream stream);
+// Every byte the same.
+void Fill(void* data, uint8_t byte, size_t bytes, Stream stream);
+// From one place of the device to another that does not overlap it.
+void Copy(void* to, const void* from, size_t bytes, Stream stream);
 
 }  // namespace perigee::device_memory

@@ -149,4 +149,12 @@ void Zero(void* data, size_t bytes, Stream stream) {
   PERIGEE_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, Raw(stream)));
 }
 
+void Fill(void* data, uint8_t byte, size_t bytes, Stream stream) {
+  PERIGEE_CUDA_CHECK(cudaMemsetAsync(data, byte, bytes, Raw(stream)));
+}
+
+void Copy(void* to, const void* from, size_t bytes, Stream stream) {
+  PERIGEE_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, Raw(stream)));
+}
+
 }  // namespace perigee::device_memory

@@ -48,5 +48,11 @@ void CopyToHost(void*, const void*, size_t, Stream) {
 void Zero(void*, size_t, Stream) {
   NoDevice();
 }
+void Fill(void*, uint8_t, size_t, Stream) {
+  NoDevice();
+}
+void Copy(void*, const void*, size_t, Stream) {
+  NoDevice();
+}
 
 }  // namespace perigee::device_memory

@@ -31,6 +31,7 @@ class FakeEngine : public engine::Engine {
     return asked_.size();
   }
   void Cancel(engine::RequestId id) override { cancelled_.insert(id); }
+  void FlushCache(std::function<void()> done) override { done(); }
   const engine::ModelInfo& model_info() const override { return info_; }
   engine::EngineStats stats() const override { return {}; }
 

@@ -32,6 +32,9 @@ OutputCallback Collector::Callback(size_t index) {
     answer.status = output.status;
     answer.prompt_tokens = output.prompt_tokens;
     answer.completion_tokens = output.completion_tokens;
+    answer.cached_tokens = output.cached_tokens;
+    answer.reused_answer = output.reused_answer;
+    PERIGEE_CHECK(answer.cached_tokens <= answer.prompt_tokens);
     if (output.finish != FinishReason::kError) {
       PERIGEE_CHECK(answer.completion_tokens == static_cast<int64_t>(answer.tokens.size()));
     }

@@ -23,6 +23,8 @@ struct Answer {
   Status status;
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+  bool reused_answer = false;
   int deliveries = 0;
 
   std::vector<TokenId> Ids() const;

@@ -73,14 +73,37 @@ TEST(SchedulerTest, PrefillAndDecodeAlternateWhileBothHaveWork) {
               ElementsAre(kPrefill, kDecode, kPrefill, kDecode, kPrefill, kDecode, kPrefill, kDecode));
 }
 
-TEST(SchedulerTest, AYoungerPromptDoesNotOvertakeACutOne) {
-  Scheduler scheduler({.max_running = 8, .chunk_size = 100, .num_blocks = 32});
-  scheduler.Add(Prompt(1, 150, 4));
-  scheduler.Add(Prompt(2, 20, 4));
+TEST(SchedulerTest, AShortNewcomerIsNotStuckBehindALongPrompt) {
+  Scheduler scheduler({.max_running = 8, .chunk_size = 128, .num_blocks = 64});
+  scheduler.Add(Prompt(1, 128 * 10, 4));
   EXPECT_THAT(Members(Step(scheduler)), ElementsAre(1));
+  scheduler.Add(Prompt(2, 128 * 8, 4));
+  scheduler.Add(Prompt(3, 20, 1));
   const BatchPlan second = Step(scheduler);
-  EXPECT_THAT(Members(second), ElementsAre(1, 2));
-  EXPECT_THAT(Rows(second), ElementsAre(50, 20));
+  EXPECT_THAT(Members(second), ElementsAre(2, 3)) << "the shortest first, then the next";
+  EXPECT_THAT(Rows(second), ElementsAre(64, 20));
+  EXPECT_THAT(Members(Step(scheduler)), ElementsAre(1)) << "the oldest has every other step";
+}
+
+TEST(SchedulerTest, AStreamOfShortPromptsDoesNotStarveALongOne) {
+  Scheduler scheduler({.max_running = 8, .chunk_size = 128, .num_blocks = 64});
+  scheduler.Add(Prompt(1, 128 * 10, 0));
+  int64_t computed = 0;
+  int steps = 0;
+  for (uint64_t id = 2; computed < 128 * 10; ++id, ++steps) {
+    scheduler.Add(Prompt(id, 128, 0));
+    const BatchPlan plan = Step(scheduler);
+    if (plan.spans[0].request == 1) computed += static_cast<int64_t>(plan.spans[0].tokens.size());
+  }
+  EXPECT_LE(steps, 20);
+}
+
+TEST(SchedulerTest, AStepTakesMorePromptsThanAPromptTakesRows) {
+  Scheduler scheduler({.max_running = 8, .chunk_size = 64, .max_prefill_rows = 192, .num_blocks = 64});
+  scheduler.Add(Prompt(1, 1000, 4));
+  scheduler.Add(Prompt(2, 1000, 4));
+  const BatchPlan plan = Step(scheduler);
+  EXPECT_THAT(Rows(plan), ElementsAre(64, 64)) << "a chunk each";
 }
 
 TEST(SchedulerTest, WaitsForASlot) {
@@ -95,10 +118,9 @@ TEST(SchedulerTest, WaitsForASlot) {
 }
 
 TEST(SchedulerTest, AdmitsOnlyWithABlockToSpare) {
-  Scheduler scheduler({.max_running = 4, .chunk_size = 64, .num_blocks = 3});
+  Scheduler scheduler({.max_running = 4, .chunk_size = 64, .num_blocks = 2});
   scheduler.Add(Prompt(1, 64, 10));
   scheduler.Add(Prompt(2, 64, 10));
-  scheduler.Add(Prompt(3, 64, 10));
   EXPECT_THAT(Members(Step(scheduler)), ElementsAre(1));
   EXPECT_THAT(Members(Step(scheduler)), ElementsAre(1)) << "decode; takes its second block";
   EXPECT_THAT(Members(Step(scheduler)), ElementsAre(1)) << "request 2 would leave no block over";

@@ -55,6 +55,19 @@ void FakeEngine::Cancel(engine::RequestId id) {
   changed_.notify_all();
 }
 
+void FakeEngine::FlushCache(std::function<void()> done) {
+  {
+    std::lock_guard lock(mutex_);
+    ++flushes_;
+  }
+  done();
+}
+
+int64_t FakeEngine::flushes() const {
+  std::lock_guard lock(mutex_);
+  return flushes_;
+}
+
 engine::EngineStats FakeEngine::stats() const {
   std::lock_guard lock(mutex_);
   return {.running = static_cast<int64_t>(runs_.size()), .steps = steps_};

@@ -37,6 +37,7 @@ class FakeEngine : public engine::Engine {
 
   StatusOr<engine::RequestId> Submit(engine::Request request, engine::OutputCallback callback) override;
   void Cancel(engine::RequestId id) override;
+  void FlushCache(std::function<void()> done) override;
   const engine::ModelInfo& model_info() const override { return info_; }
   engine::EngineStats stats() const override;
 
@@ -52,6 +53,7 @@ class FakeEngine : public engine::Engine {
   std::vector<engine::Request> requests() const;
   engine::Request last_request() const;
   int64_t cancelled() const;
+  int64_t flushes() const;
   // Waits until no request is left; false after `limit`.
   bool WaitIdle(std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
 
@@ -79,6 +81,7 @@ class FakeEngine : public engine::Engine {
   std::chrono::microseconds step_time_{0};
   uint64_t steps_ = 0;
   int64_t cancelled_ = 0;
+  int64_t flushes_ = 0;
   bool holding_ = false;
   int held_ = 0;
   bool stopping_ = false;

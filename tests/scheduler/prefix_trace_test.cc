@@ -308,7 +308,7 @@ TEST(PrefixTraceTest, TenThousandTracesKeepEveryPromise) {
   EXPECT_GE(seen.shortest_trace, 50u);
   EXPECT_GT(seen.preemptions, 1000u);
   EXPECT_GT(seen.exact_hits, 1000u);
-  EXPECT_GT(seen.reused_answers, 1000u);
+  EXPECT_GT(seen.reused_answers, 300u);
   EXPECT_GT(seen.resumed_in_answer, 100u);
   EXPECT_GT(seen.evicted_snapshots, 1000u);
   EXPECT_GT(seen.evicted_blocks, 1000u);

@@ -152,6 +152,16 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
              &engine->max_total_tokens);
   AddInteger(app, "--chunked-prefill-size", "Prompt tokens computed in one step (2048, or 8192 a CP rank)", 1,
              1 << 20, &engine->chunked_prefill_size);
+  AddInteger(app, "--max-prefill-tokens", "Prompt tokens of one step, all prompts together (a chunk)", 1,
+             1 << 20, &engine->max_prefill_tokens);
+  app.add_flag_callback(
+      "--disable-radix-cache", [engine] { engine->prefix_cache = false; },
+      "Compute every prompt anew: keep no prefixes for later requests");
+  AddInteger(app, "--state-snapshots", "States that the prefix cache keeps (twice the running requests)", 1,
+             65536, &engine->state_snapshots);
+  AddInteger(app, "--state-checkpoint-interval",
+             "Prompt tokens from one kept state to the next, a multiple of 64 (a chunk)", 1, kMaxCount,
+             &engine->state_checkpoint_interval);
   AddInteger(app, "--threads", "Compute threads of all ranks together", 1, 1024, &engine->threads);
   AddValue(app, "--seed", "N", "Seed of requests that bring none (another in every run)",
            [engine](const std::string& text) -> std::string {

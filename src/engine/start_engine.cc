@@ -109,6 +109,18 @@ void LogMemory(const EngineConfig& config, const ModelLimits& limits) {
                  " tokens; threads: ", config.threads));
 }
 
+void LogPrefixCache(const EngineConfig& config) {
+  if (config.prefix_cache) {
+    LogInfo(StrCat("prefix cache: up to ", config.state_snapshots, " states; prompts that share at least ",
+                   cache::kBlockTokens, " tokens can share work"));
+  } else if (config.chunked_prefill_size % cache::kBlockTokens != 0) {
+    LogWarning(StrCat("prefix cache: off, because --chunked-prefill-size ", config.chunked_prefill_size,
+                      " is not a multiple of ", cache::kBlockTokens));
+  } else {
+    LogInfo("prefix cache: off");
+  }
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
@@ -121,6 +133,7 @@ StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
   for (const std::string& notice : parallel.notices) LogWarning(notice);
   const ModelLimits limits = LimitsOf(*files, config.parallel);
   PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, ReadMachine()));
+  LogPrefixCache(config);
   LogMemory(config, limits);
   std::vector<TokenId> stop_ids = Union(files->stop_ids(), config.extra_stop_ids);
   PERIGEE_ASSIGN_OR_RETURN(std::unique_ptr<RankTeam> team,

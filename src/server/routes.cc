@@ -5,6 +5,7 @@
 
 #include "base/strings.h"
 #include "server/api_error.h"
+#include "server/native/flush_cache.h"
 #include "server/native/generate.h"
 #include "server/native/model_info.h"
 #include "server/openai/chat.h"
@@ -32,6 +33,7 @@ constexpr Route kRoutes[] = {
     {.path = "/v1/models/", .get = GetModel},
     {.path = "/generate", .post = HandleGenerate},
     {.path = "/get_model_info", .get = ModelInfo},
+    {.path = "/flush_cache", .post = HandleFlushCache},
 };
 constexpr std::string_view kHealthPath = "/health";
 

@@ -57,6 +57,13 @@ TEST(Flags, ServeTakesEveryFlagOfTheContract) {
                                          "9000",
                                          "--chunked-prefill-size",
                                          "128",
+                                         "--max-prefill-tokens",
+                                         "512",
+                                         "--disable-radix-cache",
+                                         "--state-snapshots",
+                                         "9",
+                                         "--state-checkpoint-interval",
+                                         "256",
                                          "--threads",
                                          "3",
                                          "--seed",
@@ -75,6 +82,11 @@ TEST(Flags, ServeTakesEveryFlagOfTheContract) {
   EXPECT_EQ(flags.model.engine.max_running_requests, 7);
   EXPECT_EQ(flags.model.engine.max_total_tokens, 9000);
   EXPECT_EQ(flags.model.engine.chunked_prefill_size, 128);
+  EXPECT_EQ(flags.model.engine.max_prefill_tokens, 512);
+  EXPECT_FALSE(flags.model.engine.prefix_cache);
+  EXPECT_TRUE(Parsed<ServeFlags>({"serve"}).model.engine.prefix_cache);
+  EXPECT_EQ(flags.model.engine.state_snapshots, 9);
+  EXPECT_EQ(flags.model.engine.state_checkpoint_interval, 256);
   EXPECT_EQ(flags.model.engine.threads, 3);
   // Not 0, which would let the engine draw one.
   EXPECT_NE(flags.model.engine.seed, 0u);
@@ -230,6 +242,10 @@ TEST(Flags, UsageErrorsNameFlagValueAndWhatIsAccepted) {
       {{"serve", "--context-length", "0"}, {"--context-length", "from 1"}},
       {{"serve", "--max-running-requests", "0"}, {"--max-running-requests", "from 1"}},
       {{"serve", "--max-total-tokens", "99999999999999999999"}, {"--max-total-tokens", "9999"}},
+      {{"serve", "--max-prefill-tokens", "64", "--chunked-prefill-size", "128"},
+       {"--max-prefill-tokens 64", "--chunked-prefill-size 128"}},
+      {{"serve", "--state-checkpoint-interval", "100"}, {"--state-checkpoint-interval 100", "64"}},
+      {{"serve", "--state-snapshots", "x"}, {"--state-snapshots", "from 1"}},
       {{"serve", "--chunked-prefill-size", "-64"}, {"--chunked-prefill-size", "-64", "from 1"}},
       {{"serve", "--context-length", "4096", "--max-total-tokens", "1024"},
        {"--max-total-tokens", "1024", "4096"}},

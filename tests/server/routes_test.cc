@@ -23,6 +23,13 @@ TEST_F(RoutesApi, Models) {
   EXPECT_EQ(Json::parse(unknown.body)["error"]["code"], "model_not_found");
 }
 
+TEST_F(RoutesApi, FlushCache) {
+  EXPECT_EQ(PostOk("/flush_cache", Json::object())["status"], "ok");
+  EXPECT_EQ(test::Post(port(), "/flush_cache", "").status, 200) << "a body is not needed";
+  EXPECT_EQ(engine_->flushes(), 2);
+  EXPECT_EQ(test::Get(port(), "/flush_cache").status, 405);
+}
+
 TEST_F(RoutesApi, ServedNames) {
   Restart({.served_model_name = "org/my model"});
   EXPECT_EQ(test::Get(port(), "/v1/models/org%2Fmy%20model").status, 200);

@@ -53,7 +53,9 @@ void Collector::WaitForAll() {
 
 void Collector::WaitForTokens(size_t index, size_t count) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return answers_[index].tokens.size() >= count; });
+  changed_.wait(lock, [&] {
+    return answers_[index].tokens.size() >= count || answers_[index].finish != FinishReason::kNone;
+  });
 }
 
 Answer Collector::Get(size_t index) const {

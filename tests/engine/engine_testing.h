@@ -38,6 +38,7 @@ class Collector {
   OutputCallback Callback(size_t index);
   // Until every request has its final delivery.
   void WaitForAll();
+  // Until the request has as many tokens, or ended before.
   void WaitForTokens(size_t index, size_t count);
   Answer Get(size_t index) const;
 

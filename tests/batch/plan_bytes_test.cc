@@ -33,6 +33,13 @@ PlannedSpan AnySpan(Random& random, Phase phase) {
   span.prefix = random.Below(3) == 0 ? 0 : random.Below(100);
   span.fresh_state = span.prefix == 0;
   span.state_slot = static_cast<int32_t>(random.Below(kLimits.num_slots));
+  // Any but its own.
+  const auto other_slot = [&] {
+    const int64_t step = 1 + random.Below(kLimits.num_slots - 1);
+    return static_cast<int32_t>((span.state_slot + step) % kLimits.num_slots);
+  };
+  if (!span.fresh_state && random.Below(2) == 0) span.restore_from = other_slot();
+  if (random.Below(2) == 0) span.save_to = other_slot();
   span.block_table = Ids(random, (span.prefix + rows + 3) / 4 + random.Below(3), kLimits.num_blocks);
   span.sample = random.Below(2) == 0;
   span.prompt_logprobs = random.Below(2) == 0;
@@ -48,12 +55,16 @@ BatchPlan AnyPlan(Random& random) {
                   : std::vector{StepMode::kTp, StepMode::kHead,
                                 StepMode::kReplicated}[static_cast<size_t>(random.Below(3))];
   for (int64_t s = 1 + random.Below(6); s > 0; --s) plan.spans.push_back(AnySpan(random, plan.phase));
+  plan.freed_blocks = Ids(random, random.Below(4), kLimits.num_blocks);
+  plan.freed_slots = Ids(random, random.Below(4), kLimits.num_slots);
   return plan;
 }
 
 void ExpectSame(const BatchPlan& a, const BatchPlan& b) {
   EXPECT_EQ(a.phase, b.phase);
   EXPECT_EQ(a.mode, b.mode);
+  EXPECT_EQ(a.freed_blocks, b.freed_blocks);
+  EXPECT_EQ(a.freed_slots, b.freed_slots);
   ASSERT_EQ(a.spans.size(), b.spans.size());
   for (size_t s = 0; s < a.spans.size(); ++s) {
     const PlannedSpan &x = a.spans[s], &y = b.spans[s];
@@ -62,6 +73,8 @@ void ExpectSame(const BatchPlan& a, const BatchPlan& b) {
     EXPECT_EQ(x.prefix, y.prefix);
     EXPECT_EQ(x.state_slot, y.state_slot);
     EXPECT_EQ(x.fresh_state, y.fresh_state);
+    EXPECT_EQ(x.restore_from, y.restore_from);
+    EXPECT_EQ(x.save_to, y.save_to);
     EXPECT_EQ(x.block_table, y.block_table);
     EXPECT_EQ(x.sample, y.sample);
     EXPECT_EQ(x.prompt_logprobs, y.prompt_logprobs);
@@ -107,7 +120,7 @@ TEST(PlanBytes, OtherBuildsAreRefused) {
   std::vector<std::byte> bytes = EncodePlan(AnyPlan(random));
   bytes[0] = std::byte{77};
   EXPECT_EQ(DecodePlan(bytes, kLimits).status().message(),
-            "a step's plan has the form 77, this program knows 1: the ranks are different builds");
+            "a step's plan has the form 77, this program knows 2: the ranks are different builds");
 }
 
 TEST(PlanBytes, ErrorsSayWhichSpanAndWhichValue) {
@@ -133,6 +146,11 @@ TEST(PlanBytes, ErrorsSayWhichSpanAndWhichValue) {
   EXPECT_EQ(error([](auto& s) { s.state_slot = 8; }), at + "state slot 8, which is not from 0 to 7");
   EXPECT_EQ(error([](auto& s) { s.prefix = -4; }), at + "prefix -4, which is not from 0 to 256");
   EXPECT_EQ(error([](auto& s) { s.fresh_state = false; }), at + "fresh state false at prefix 0");
+  EXPECT_EQ(error([](auto& s) { s.save_to = 8; }), at + "saved to slot 8, which is not from 0 to 7");
+  EXPECT_EQ(error([](auto& s) { s.save_to = 0; }), at + "saved to slot 0, its own slot");
+  EXPECT_EQ(error([](auto& s) { s.restore_from = -2; }),
+            at + "restored from slot -2, which is not from 0 to 7");
+  EXPECT_EQ(error([](auto& s) { s.restore_from = 1; }), at + "restored from slot 1 and fresh");
   EXPECT_EQ(error([](auto& s) { s.targets = {1}; }), at + "1 targets for 3 rows");
   plan.mode = StepMode::kDecode;
   EXPECT_EQ(DecodePlan(EncodePlan(plan), kLimits).status().message(), "a step's plan has phase 0 and mode 0");

@@ -190,7 +190,7 @@ Sums RunLoad(Engine& engine, Alone& alone, int rounds, size_t conversations, siz
   return sums;
 }
 
-void Run(const Setting& setting, Alone& alone, int rounds, size_t conversations, size_t singles) {
+void RunUnder(const Setting& setting, Alone& alone, int rounds, size_t conversations, size_t singles) {
   SCOPED_TRACE(::testing::Message() << "cp " << setting.cp << ", " << setting.blocks << " blocks");
   SetLogLevel(LogLevel::kWarning);
   const auto engine = Start(ConfigOf(setting));
@@ -209,13 +209,13 @@ void Run(const Setting& setting, Alone& alone, int rounds, size_t conversations,
 
 TEST(EqualityTest, MixedRequestsAreAnsweredAsAlone) {
   Alone alone;
-  for (const int cp : {1, 4}) Run({.cp = cp}, alone, 3, 6, 4);
+  for (const int cp : {1, 4}) RunUnder({.cp = cp}, alone, 3, 6, 4);
 }
 
 TEST(EqualitySlowTest, TwoHundredMixedRequestsAreAnsweredAsAlone) {
   Alone alone;
-  for (const int cp : {1, 4}) Run({.cp = cp}, alone, 4, 25, 25);
-  Run({.cp = 4, .blocks = 80, .snapshots = 60}, alone, 4, 25, 25);
+  for (const int cp : {1, 4}) RunUnder({.cp = cp}, alone, 4, 25, 25);
+  RunUnder({.cp = 4, .blocks = 80, .snapshots = 60}, alone, 4, 25, 25);
 }
 
 // A document of 8,000 tokens and 20 turns about it.

@@ -1,7 +1,6 @@
 #include "parallel/planner.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/check.h"
 #include "kernels/kda/kda.h"
@@ -90,20 +89,9 @@ class Cost {
       return;
     }
     // Two all-gathers: rows before segments with what the pools hold, and what segments do to the state.
-    if (!segments_) segments_ = WorkOutSegments(heads, kda, gates);
-    Send(rates_.cp, static_cast<double>(segments_->sent.rows) * rates_.row_bytes);
-    Send(rates_.cp, static_cast<double>(segments_->sent.states) * kStateBytes);
-    Compute(segments_->flops);
-  }
-
-  // Of one KDA layer in the state mode, the same in all: what is sent, and operations of the rank with the
-  // most.
-  struct Segments {
-    StateElements sent;
-    double flops = 0;
-  };
-
-  Segments WorkOutSegments(double heads, const KdaFlops& kda, double gates) const {
+    const StateElements elements = CountStateElements(m_, ranks_, spans_);
+    Send(rates_.cp, static_cast<double>(elements.rows) * rates_.row_bytes);
+    Send(rates_.cp, static_cast<double>(elements.states) * kStateBytes);
     const SegmentPlan plan = MakeSegmentPlan(spans_, ranks_.strategy(spans_, ranks_.attn_cp), {}, 0);
     double most = 0;
     for (const std::vector<size_t>& own : plan.ranks) {
@@ -117,7 +105,7 @@ class Cost {
       most = std::max(most, flops);
     }
     const auto folds = static_cast<double>(plan.pieces.size() - plan.spans.size());
-    return {CountStateElements(m_, ranks_, spans_), most + folds * heads * kda.fold};
+    Compute(most + folds * heads * kda.fold);
   }
 
   const ModelShape& m_;
@@ -125,7 +113,6 @@ class Cost {
   const RankShape& ranks_;
   const std::span<const batch::SeqSpan> spans_;
   const double rows_;
-  std::optional<Segments> segments_;
   ModeCost cost_;
 };
 

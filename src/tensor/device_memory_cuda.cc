@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kAlignment = 256;
 constexpr size_t kSlab = size_t{256} << 20;
 
-// Thousands of weights of a few megabytes each: cut from slabs, since the driver rounds each allocation up and takes
-// its time over it. A slab goes back when nothing of it is in use.
+// Thousands of weights of a few megabytes each: cut from slabs, since the driver rounds each allocation up
+// and takes its time over it. A slab goes back when nothing of it is in use.
 class Slabs {
  public:
   void* Allocate(size_t bytes) {
@@ -31,8 +31,8 @@ class Slabs {
     const size_t size = bytes > kSlab / 8 ? bytes : kSlab;
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, size);
-    PERIGEE_CHECK_MSG(error == cudaSuccess,
-                      StrCat("cannot allocate ", HumanBytes(size), " on the device: ", cudaGetErrorString(error)));
+    PERIGEE_CHECK_MSG(error == cudaSuccess, StrCat("cannot allocate ", HumanBytes(size),
+                                                   " on the device: ", cudaGetErrorString(error)));
     Slab& slab = slabs_[static_cast<std::byte*>(data)];
     slab = {.size = size, .device = device};
     return Cut(static_cast<std::byte*>(data), slab, bytes);
@@ -81,16 +81,18 @@ Status Open(int index) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
-    return InvalidArgument(StrCat("device cuda: no GPU can be used (", cudaGetErrorString(error), "); accepted: cpu"));
+    return InvalidArgument(
+        StrCat("device cuda: no GPU can be used (", cudaGetErrorString(error), "); accepted: cpu"));
   }
   if (index >= count) {
-    return InvalidArgument(StrCat("device cuda: rank ", index, " finds ", count, " GPUs; a rank needs one of its own"));
+    return InvalidArgument(
+        StrCat("device cuda: rank ", index, " finds ", count, " GPUs; a rank needs one of its own"));
   }
   cudaDeviceProp properties;
   PERIGEE_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
   if (properties.major != 9 || properties.minor != 0) {
-    return InvalidArgument(StrCat("device cuda: ", properties.name, " has compute capability ", properties.major, ".",
-                                  properties.minor, "; accepted: 9.0"));
+    return InvalidArgument(StrCat("device cuda: ", properties.name, " has compute capability ",
+                                  properties.major, ".", properties.minor, "; accepted: 9.0"));
   }
   PERIGEE_CUDA_CHECK(cudaSetDevice(index));
   return Status::Ok();

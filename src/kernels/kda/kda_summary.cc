@@ -19,7 +19,6 @@ void CheckChain(const KdaFoldArgs& a, const KdaFoldChain& chain) {
 }  // namespace
 
 void KdaSummary(const KernelContext& context, const KdaSummaryArgs& a) {
-  PERIGEE_CHECK_MSG(context.device == Device::kCpu, "summaries are made on the CPU only");
   PERIGEE_CHECK(a.num_heads > 0 && a.key_dim > 0 && a.value_dim > 0);
   PERIGEE_CHECK(a.k.cols == a.num_heads * a.key_dim && a.g.cols == a.k.cols);
   PERIGEE_CHECK(a.v.cols == a.num_heads * a.value_dim && a.beta.cols == a.num_heads);
@@ -28,22 +27,19 @@ void KdaSummary(const KernelContext& context, const KdaSummaryArgs& a) {
     PERIGEE_CHECK(s.transition != nullptr && s.state != nullptr);
   }
   const int64_t tasks = static_cast<int64_t>(a.segments.size()) * a.num_heads;
-  ForTasks(context, tasks, cpu::KdaSummaryScratchFloats(a.key_dim, a.value_dim),
-           [&](int64_t task, float* scratch) {
-             cpu::KdaSummaryHead(a, a.segments[static_cast<size_t>(task / a.num_heads)], task % a.num_heads,
-                                 scratch);
-           });
+  ForTasks(
+      context, tasks, cpu::KdaSummaryScratchFloats(a.key_dim, a.value_dim), [&](int64_t task, float* scratch) {
+        cpu::KdaSummaryHead(a, a.segments[static_cast<size_t>(task / a.num_heads)], task % a.num_heads, scratch);
+      });
 }
 
 void KdaFold(const KernelContext& context, const KdaFoldArgs& a) {
-  PERIGEE_CHECK_MSG(context.device == Device::kCpu, "states are folded on the CPU only");
   PERIGEE_CHECK(a.num_heads > 0 && a.key_dim > 0 && a.value_dim > 0);
   for (const KdaFoldChain& chain : a.chains) CheckChain(a, chain);
   const int64_t tasks = static_cast<int64_t>(a.chains.size()) * a.num_heads;
-  ForTasks(
-      context, tasks, cpu::KdaFoldScratchFloats(a.key_dim, a.value_dim), [&](int64_t task, float* scratch) {
-        cpu::KdaFoldHead(a, a.chains[static_cast<size_t>(task / a.num_heads)], task % a.num_heads, scratch);
-      });
+  ForTasks(context, tasks, cpu::KdaFoldScratchFloats(a.key_dim, a.value_dim), [&](int64_t task, float* scratch) {
+    cpu::KdaFoldHead(a, a.chains[static_cast<size_t>(task / a.num_heads)], task % a.num_heads, scratch);
+  });
 }
 
 }  // namespace perigee::kernels

@@ -8,8 +8,6 @@
 
 namespace perigee::kernels {
 
-// On the CPU only: rows, states and summaries are F32 there.
-
 // What a run of rows does to any state that it may begin with: S_out = M S_in + B, for each head M [key_dim,
 // key_dim] and B [key_dim, value_dim], fp32. B is the state that the run leaves behind when it begins with
 // zero, M that of the identity under zero values (the delta rule is linear in the state).

@@ -14,7 +14,6 @@ struct SnapshotPoints {
 
   // The first such place after `position`, at most prompt_size - 1; or nothing, told by prompt_size.
   int64_t After(int64_t position) const;
-  bool Contains(int64_t position) const { return position > 0 && After(position - 1) == position; }
 };
 
 }  // namespace perigee::scheduler

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/snapshot_policy.h"
+
 namespace perigee::scheduler {
 namespace {
 
@@ -42,6 +44,33 @@ TEST(ChunkingTest, OtherSizesAreTakenWholeOrNotAtAll) {
   EXPECT_EQ(CutGrid(3), 3);
   EXPECT_EQ(ChunkRows(100, 300, 99, 100), 0);
   EXPECT_EQ(ChunkRows(200, 299, 99, 100), 99);
+}
+
+PrefillWish Wish(int64_t computed, int64_t prompt_size) {
+  return {.computed = computed, .prompt_size = prompt_size, .stop = prompt_size};
+}
+
+TEST(ShareRowsTest, TheOldestFirstOrTheShortest) {
+  const std::vector<PrefillWish> wishes = {Wish(0, 1000), Wish(512, 700), Wish(0, 50)};
+  EXPECT_EQ(ShareRows(wishes, PrefillTurn::kOldest, 256, 256), (std::vector<int64_t>{256, 0, 0}));
+  EXPECT_EQ(ShareRows(wishes, PrefillTurn::kShortest, 256, 256), (std::vector<int64_t>{0, 188, 50}));
+  EXPECT_EQ(ShareRows(wishes, PrefillTurn::kOldest, 512, 256), (std::vector<int64_t>{256, 188, 50}));
+}
+
+TEST(ShareRowsTest, APieceEndsWhereASnapshotIsWanted) {
+  const std::vector<PrefillWish> wishes = {{.computed = 64, .prompt_size = 1000, .stop = 192}, Wish(0, 1000)};
+  EXPECT_EQ(ShareRows(wishes, PrefillTurn::kOldest, 256, 256), (std::vector<int64_t>{128, 128}));
+}
+
+TEST(SnapshotPointsTest, EndBranchAndInterval) {
+  const SnapshotPoints points{.prompt_size = 700, .interval = 256, .branch = 320};
+  std::vector<int64_t> seen;
+  for (int64_t at = points.After(0); at < 700; at = points.After(at)) seen.push_back(at);
+  EXPECT_EQ(seen, (std::vector<int64_t>{256, 320, 512, 640}));
+  // The row that gives the first token is always computed: a state at the end would be of no use to the same
+  // prompt.
+  EXPECT_EQ((SnapshotPoints{.prompt_size = 128, .interval = 2048}.After(0)), 64);
+  EXPECT_EQ((SnapshotPoints{.prompt_size = 64, .interval = 2048}.After(0)), 64) << "none";
 }
 
 }  // namespace

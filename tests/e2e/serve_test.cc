@@ -138,6 +138,28 @@ TEST_F(Serve, ChatsOverOpenAi) {
   EXPECT_EQ(chat["model"], "tiny-kimi-linear");
 }
 
+// The history of a chat is not computed again, its answers included.
+TEST_F(Serve, ATurnOfAChatComputesWhatIsNew) {
+  std::string document;
+  for (int i = 0; i < 120; ++i) document += "Paragraph " + std::to_string(i) + " is about ducks. ";
+  Json messages = Json::array({{{"role", "user"}, {"content", document}}});
+  int64_t processed = 0;
+  for (int turn = 0; turn < 5; ++turn) {
+    const Json reply =
+        Post("/v1/chat/completions", {{"messages", messages}, {"temperature", 0}, {"max_tokens", 40}});
+    const auto prompt = reply["usage"]["prompt_tokens"].get<int64_t>();
+    const auto cached = reply["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
+    if (turn > 0) EXPECT_LE(prompt - cached, prompt - processed + 64) << "turn " << turn;
+    processed = prompt;
+    messages.push_back({{"role", "assistant"}, {"content", reply["choices"][0]["message"]["content"]}});
+    messages.push_back({{"role", "user"}, {"content", "And number " + std::to_string(turn) + "?"}});
+  }
+  EXPECT_EQ(Post("/flush_cache", Json::object())["status"], "ok");
+  const Json again =
+      Post("/v1/chat/completions", {{"messages", messages}, {"temperature", 0}, {"max_tokens", 1}});
+  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+}
+
 TEST_F(Serve, EvalWritesEveryAnswer) {
   const std::string file = ::testing::TempDir() + "perigee_eval_answers.jsonl";
   const Finished eval = Eval("chat", "chat.jsonl", {"--num-questions", "3", "--output", file});

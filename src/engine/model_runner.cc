@@ -14,12 +14,23 @@ namespace {
 // Rows whose logits are held at one time: a prompt's log-probabilities would take rows x vocabulary floats.
 constexpr int64_t kLogitRows = 64;
 
+// The states that spans are to leave in slots of their own.
+void AddSnapshots(const batch::BatchPlan& plan, batch::ForwardBatch& batch) {
+  for (const batch::SeqSpan& span : batch.spans) {
+    const int32_t slot = plan.spans[static_cast<size_t>(span.seq)].save_to;
+    if (slot >= 0) batch.snapshots.push_back({span.seq, span.kv_len, slot});
+  }
+}
+
 }  // namespace
 
 StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan, const Sampler* sampler) {
   const TraceScope trace(plan.phase == batch::Phase::kPrefill ? "prefill" : "decode");
   PrepareCaches(plan);
-  const batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
+  batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
+  // In the state mode snapshots are boundaries of the fold, which writes them itself.
+  const bool folded = plan.mode == batch::StepMode::kState && parallel_.attn_cp > 1;
+  if (folded) AddSnapshots(plan, batch);
   parallel::StepLayout layout = parallel::MakeStepLayout(plan.mode, batch, policy_.strategy, parallel_);
   layout.attention_form = policy_.attention_form;
   const std::vector<RowSource> rows = LocateWantedRows(batch);
@@ -29,7 +40,7 @@ StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan,
   const Matrix hidden = context_.Room(num_rows, model_.hidden_size());
   PERIGEE_RETURN_IF_ERROR(model_.Forward(context_, batch, layout, parallel_, caches_, hidden));
   for (const batch::PlannedSpan& span : plan.spans) {
-    if (span.save_to >= 0) caches_.states->Copy(span.state_slot, span.save_to, context_.stream);
+    if (span.save_to >= 0 && !folded) caches_.states->Copy(span.state_slot, span.save_to, context_.stream);
   }
 
   std::vector<SpanResult> results(plan.spans.size());

@@ -26,7 +26,8 @@ int64_t Sequence::ReuseLimit() const {
 void Sequence::Begin(int64_t reused, bool mixed) {
   PERIGEE_CHECK(!begun_ && num_computed_ == 0 && reused < num_tokens());
   const int64_t beyond = std::max<int64_t>(std::min(reused, prompt_size_) - prompt_reached_, 0);
-  cached_tokens_ = std::min(cached_tokens_, reused) + beyond;
+  // Settled, and told, when the prompt has been through.
+  if (prompt_reached_ < prompt_size_) cached_tokens_ = std::min(cached_tokens_, reused) + beyond;
   skipped_tokens_ += beyond;
   num_computed_ = reused;
   prompt_reached_ += beyond;

@@ -67,8 +67,8 @@ class Sequence {
   // The place after the known blocks where no state was kept, or 0: to be mended by this sequence.
   int64_t branch_point = 0;
 
-  // Prompt tokens that were never computed for this request. skipped_tokens also has those that were reused
-  // at first and computed after a preemption.
+  // Prompt tokens that were not computed for this request until its prompt had been through. skipped_tokens
+  // also has those that were reused at first and computed after a preemption.
   int64_t cached_tokens() const { return cached_tokens_; }
   int64_t skipped_tokens() const { return skipped_tokens_; }
   // Whether it was ever built upon reused rows that were not computed in the prompt form.

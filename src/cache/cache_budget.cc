@@ -16,10 +16,10 @@ constexpr int64_t kMaxPoolTokens = int64_t{std::numeric_limits<int32_t>::max()} 
 }  // namespace
 
 CacheCosts ComputeCacheCosts(int64_t kv_layers, int64_t kv_width, int64_t state_layers,
-                             int64_t recurrent_floats, int64_t conv_floats) {
-  return {
-      .per_token = static_cast<uint64_t>(kv_layers * kv_width) * sizeof(float),
-      .per_sequence = static_cast<uint64_t>(state_layers * (recurrent_floats + conv_floats)) * sizeof(float)};
+                             int64_t recurrent_floats, int64_t conv_floats, DType cached) {
+  const int64_t state_bytes = recurrent_floats * DTypeBytes(DType::kF32) + conv_floats * DTypeBytes(cached);
+  return {.per_token = static_cast<uint64_t>(kv_layers * kv_width * DTypeBytes(cached)),
+          .per_sequence = static_cast<uint64_t>(state_layers * state_bytes)};
 }
 
 int64_t PoolTokens(const CacheCosts& costs, uint64_t bytes, int64_t sequences, int64_t context_length) {

@@ -2,7 +2,15 @@
 
 #include <cstdint>
 
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+
 namespace perigee::cache {
+
+// The type of latents and conv tails on a device: that of its activations.
+constexpr DType CachedType(Device device) {
+  return device == Device::kCpu ? DType::kF32 : DType::kBF16;
+}
 
 // What caching costs on one rank, in bytes.
 struct CacheCosts {
@@ -10,8 +18,9 @@ struct CacheCosts {
   uint64_t per_sequence = 0;  // recurrent states and conv tails of all layers
 };
 
+// cached: the type of latents and conv tails.
 CacheCosts ComputeCacheCosts(int64_t kv_layers, int64_t kv_width, int64_t state_layers,
-                             int64_t recurrent_floats, int64_t conv_floats);
+                             int64_t recurrent_floats, int64_t conv_floats, DType cached = DType::kF32);
 
 // How many tokens the latent pool may hold, a multiple of kBlockTokens: what `bytes` hold beside the states
 // of `sequences`, at most sequences * context_length, and never less than one request of context_length

@@ -162,6 +162,16 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
   AddInteger(app, "--state-checkpoint-interval",
              "Prompt tokens from one kept state to the next, a multiple of 64 (a chunk)", 1, kMaxCount,
              &engine->state_checkpoint_interval);
+  AddValue(app, "--device", "NAME", "What computes: cpu or cuda (cpu)",
+           [engine](const std::string& text) -> std::string {
+             for (const Device device : {Device::kCpu, Device::kCuda}) {
+               if (text == DeviceName(device)) {
+                 engine->device = device;
+                 return "";
+               }
+             }
+             return "cpu, cuda";
+           });
   AddInteger(app, "--threads", "Compute threads of all ranks together", 1, 1024, &engine->threads);
   AddValue(app, "--seed", "N", "Seed of requests that bring none (another in every run)",
            [engine](const std::string& text) -> std::string {

@@ -108,6 +108,10 @@ Status CheckConfig(const EngineConfig& config) {
   PERIGEE_RETURN_IF_ERROR(
       CheckFlag("--state-checkpoint-interval", config.state_checkpoint_interval, kMaxTokens));
   PERIGEE_RETURN_IF_ERROR(CheckFlag("--threads", config.threads, kMaxThreads));
+  if (config.device != Device::kCpu && config.parallel.tp > 1) {
+    return UsageError(StrCat("--device ", DeviceName(config.device), ": one rank runs on a GPU; --tp ",
+                             config.parallel.tp, " is for --device cpu"));
+  }
   if (const auto parallel = ResolveParallel(config.parallel); !parallel.ok()) return parallel.status();
   if (config.max_prefill_tokens > 0 && config.max_prefill_tokens < config.chunked_prefill_size) {
     return UsageError(StrCat("--max-prefill-tokens ", config.max_prefill_tokens,

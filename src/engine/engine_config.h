@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "engine/engine.h"
 #include "engine/parallel_options.h"
+#include "tensor/device.h"
 
 namespace perigee::engine {
 
@@ -30,6 +31,7 @@ struct EngineConfig {
   // chunked_prefill_size, which costs no further cut.
   int64_t state_checkpoint_interval = 0;
   int32_t threads = 0;  // of all ranks together; default: the cores this process may use
+  Device device = Device::kCpu;
   ParallelOptions parallel;
   uint64_t seed = 0;  // of unseeded requests; default: drawn once, so that two runs differ
   // Ids that end an answer besides those that the model folder names: the tokenizer's [EOS] and [EOT].

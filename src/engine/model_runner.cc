@@ -26,6 +26,7 @@ void AddSnapshots(const batch::BatchPlan& plan, batch::ForwardBatch& batch) {
 
 StatusOr<std::vector<SpanResult>> ModelRunner::Run(const batch::BatchPlan& plan, const Sampler* sampler) {
   const TraceScope trace(plan.phase == batch::Phase::kPrefill ? "prefill" : "decode");
+  device_.BeginStep();
   PrepareCaches(plan);
   batch::ForwardBatch batch = batch::MakeForwardBatch(plan);
   // In the state mode snapshots are boundaries of the fold, which writes them itself.
@@ -80,6 +81,8 @@ std::vector<ModelRunner::RowSource> ModelRunner::LocateWantedRows(const batch::F
 Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSource> rows,
                              ConstMatrix hidden, const Sampler* sampler, std::vector<SpanResult>& results) {
   const kernels::Workspace::Scope scope(*context_.workspace);
+  const kernels::Workspace::Scope host_scope(host_workspace_);
+  const kernels::KernelContext host{.pool = context_.pool, .workspace = &host_workspace_};
   std::vector<LogitWish> wishes(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
     const batch::PlannedSpan& span = plan.spans[rows[r].span];
@@ -90,9 +93,9 @@ Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSo
   const model::VocabularyShare share = model_.vocabulary();
   const Matrix logits = context_.Room(hidden.rows, share.size(), DType::kF32);
   model_.Logits(context_, hidden, logits);
-  PERIGEE_ASSIGN_OR_RETURN(
-      const std::vector<RowLogits> gathered,
-      GatherLogits(context_, parallel_.tp_group, share, model_.vocab_size(), logits.As<float>(), wishes));
+  PERIGEE_ASSIGN_OR_RETURN(const std::vector<RowLogits> gathered,
+                           GatherLogits(host, parallel_.tp_group, share, model_.vocab_size(),
+                                        OnHost(context_, host, logits), wishes));
   if (sampler == nullptr) return Status::Ok();
   for (size_t r = 0; r < rows.size(); ++r) {
     if (!std::isfinite(gathered[r].lse)) results[rows[r].span].failed = true;

@@ -9,7 +9,7 @@
 #include "batch/forward_batch.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
-#include "kernels/context.h"
+#include "kernels/device_context.h"
 #include "model/causal_lm.h"
 #include "parallel/cp/cp_strategy.h"
 #include "parallel/parallel_context.h"
@@ -36,10 +36,14 @@ struct StepPolicy {
 class ModelRunner {
  public:
   // All references outlive the runner.
-  ModelRunner(const model::CausalLm& model, const model::Caches& caches,
-              const kernels::KernelContext& context, const parallel::ParallelContext& parallel,
-              const StepPolicy& policy)
-      : model_(model), caches_(caches), context_(context), parallel_(parallel), policy_(policy) {}
+  ModelRunner(const model::CausalLm& model, const model::Caches& caches, kernels::DeviceContext& device,
+              const parallel::ParallelContext& parallel, const StepPolicy& policy)
+      : model_(model),
+        caches_(caches),
+        device_(device),
+        context_(device.context()),
+        parallel_(parallel),
+        policy_(policy) {}
 
   // On rank 0 one result per span, in order; elsewhere nothing (sampler null). An error means that the ranks
   // lost each other.
@@ -59,7 +63,10 @@ class ModelRunner {
 
   const model::CausalLm& model_;
   const model::Caches caches_;
-  const kernels::KernelContext context_;
+  kernels::DeviceContext& device_;
+  const kernels::KernelContext& context_;
+  // Logits of a device other than the CPU are looked at on the host.
+  kernels::Workspace host_workspace_;
   const parallel::ParallelContext& parallel_;
   const StepPolicy policy_;
 };

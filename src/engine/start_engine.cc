@@ -15,18 +15,22 @@
 #include "engine/engine_config.h"
 #include "engine/engine_impl.h"
 #include "engine/plan_rates.h"
+#include "kernels/device_context.h"
 #include "model/registry.h"
+#include "tensor/device_memory.h"
 
 namespace perigee::engine {
 namespace {
 
 // Costs of all ranks of the process together.
-ModelLimits LimitsOf(const model::ModelFiles& files, const ParallelOptions& o) {
+ModelLimits LimitsOf(const model::ModelFiles& files, const EngineConfig& config) {
+  const ParallelOptions& o = config.parallel;
   ModelLimits limits{.max_context = files.max_context(), .weight_bytes = files.weight_bytes()};
   for (int rank = 0; rank < o.tp; ++rank) {
     const model::CacheShape shape = files.cache_shape(ShardOfRank(o, rank));
-    const cache::CacheCosts costs = cache::ComputeCacheCosts(
-        shape.kv_layers, shape.kv_width, shape.state_layers, shape.recurrent_floats, shape.conv_floats);
+    const cache::CacheCosts costs =
+        cache::ComputeCacheCosts(shape.kv_layers, shape.kv_width, shape.state_layers, shape.recurrent_floats,
+                                 shape.conv_floats, cache::CachedType(config.device));
     limits.bytes_per_token += costs.per_token;
     limits.bytes_per_sequence += costs.per_sequence;
   }
@@ -43,7 +47,8 @@ std::vector<std::unique_ptr<model::CausalLm>> BuildModels(const model::ModelFile
     threads.emplace_back([&, rank] {
       SetTraceRank(rank);
       models[static_cast<size_t>(rank)] = files.Build(
-          ShardOfRank(o, rank), rank == 0 ? config.load_progress : std::function<void(uint64_t, uint64_t)>());
+          ShardOfRank(o, rank), rank == 0 ? config.load_progress : std::function<void(uint64_t, uint64_t)>(),
+          config.device);
     });
   }
   for (std::thread& t : threads) t.join();
@@ -65,7 +70,8 @@ StatusOr<std::unique_ptr<RankTeam>> MakeTeam(std::vector<std::unique_ptr<model::
                                  WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
                                               .num_slots = NumStateSlots(config),
                                               .threads = static_cast<int>(std::max<int64_t>(threads, 1)),
-                                              .policy = policy},
+                                              .policy = policy,
+                                              .device = config.device},
                                  std::move(grid));
   };
   if (o.tp == 1) {
@@ -131,8 +137,15 @@ StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
                            model::OpenModel(config.model_path));
   PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, files->sizes()));
   for (const std::string& notice : parallel.notices) LogWarning(notice);
-  const ModelLimits limits = LimitsOf(*files, config.parallel);
-  PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, ReadMachine()));
+  const ModelLimits limits = LimitsOf(*files, config);
+  Machine machine = ReadMachine();
+  if (config.device != Device::kCpu) {
+    PERIGEE_RETURN_IF_ERROR(device_memory::Open(0));
+    // The rank's scratch memory is not for pools.
+    const size_t free = device_memory::Ask().free;
+    machine.available_bytes = free - std::min(free, kernels::DeviceContext::kScratchBytes);
+  }
+  PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, machine));
   LogPrefixCache(config);
   LogMemory(config, limits);
   std::vector<TokenId> stop_ids = Union(files->stop_ids(), config.extra_stop_ids);

@@ -2,15 +2,23 @@
 
 #include <utility>
 
+#include "cache/cache_budget.h"
+
 namespace perigee::engine {
 namespace {
 
-cache::PagedKvCache MakeKvCache(const model::CacheShape& shape, int64_t num_blocks) {
-  return {shape.kv_layers, num_blocks, shape.kv_width};
+cache::PagedKvCache MakeKvCache(const model::CacheShape& shape, const WorkerConfig& config) {
+  return {shape.kv_layers, config.num_blocks, shape.kv_width, cache::CachedType(config.device),
+          config.device};
 }
 
-cache::RecurrentStatePool MakeStatePool(const model::CacheShape& shape, int64_t num_slots) {
-  return {shape.state_layers, num_slots, shape.recurrent_floats, shape.conv_floats};
+cache::RecurrentStatePool MakeStatePool(const model::CacheShape& shape, const WorkerConfig& config) {
+  return {shape.state_layers,
+          config.num_slots,
+          shape.recurrent_floats,
+          shape.conv_floats,
+          cache::CachedType(config.device),
+          config.device};
 }
 
 }  // namespace
@@ -19,11 +27,11 @@ Worker::Worker(std::unique_ptr<model::CausalLm> model, const WorkerConfig& confi
     : model_(std::move(model)),
       grid_(std::move(grid)),
       parallel_(parallel::ContextOf(grid_)),
-      kv_(MakeKvCache(model_->cache_shape(), config.num_blocks)),
-      states_(MakeStatePool(model_->cache_shape(), config.num_slots)),
+      kv_(MakeKvCache(model_->cache_shape(), config)),
+      states_(MakeStatePool(model_->cache_shape(), config)),
       pool_(config.threads),
-      runner_(*model_, {.kv = &kv_, .states = &states_}, {.pool = &pool_, .workspace = &workspace_},
-              parallel_, config.policy) {}
+      device_(config.device, pool_),
+      runner_(*model_, {.kv = &kv_, .states = &states_}, device_, parallel_, config.policy) {}
 
 StatusOr<std::vector<SpanResult>> Worker::Run(const batch::BatchPlan& plan, const Sampler* sampler) {
   StatusOr<std::vector<SpanResult>> results = runner_.Run(plan, sampler);

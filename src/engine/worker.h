@@ -12,7 +12,7 @@
 #include "comm/process_grid.h"
 #include "engine/model_runner.h"
 #include "engine/sampler.h"
-#include "kernels/context.h"
+#include "kernels/device_context.h"
 #include "model/causal_lm.h"
 
 namespace perigee::engine {
@@ -22,6 +22,7 @@ struct WorkerConfig {
   int64_t num_slots = 0;
   int threads = 1;  // >= 1, the calling thread included
   StepPolicy policy;
+  Device device = Device::kCpu;  // where the model's weights are
 };
 
 // One rank: its model, pools, scratch memory, threads and groups. Any number may live in one process. Run is
@@ -48,7 +49,7 @@ class Worker {
   cache::PagedKvCache kv_;
   cache::RecurrentStatePool states_;
   ThreadPool pool_;
-  kernels::Workspace workspace_;
+  kernels::DeviceContext device_;
   ModelRunner runner_;
 };
 

@@ -9,27 +9,30 @@
 #include "base/check.h"
 #include "base/math.h"
 #include "batch/forward_batch.h"
+#include "cache/cache_budget.h"
 #include "comm/factory.h"
 #include "comm/process_grid.h"
-#include "kernels/context.h"
+#include "kernels/device_context.h"
 #include "model/registry.h"
 #include "parallel/step_layout.h"
 
 namespace perigee::testing {
 
 struct ModelHarness::Rank {
-  Rank(std::unique_ptr<model::CausalLm> loaded, int threads, int64_t blocks, int64_t seqs)
+  Rank(std::unique_ptr<model::CausalLm> loaded, int threads, int64_t blocks, int64_t seqs, Device device)
       : model(std::move(loaded)),
-        kv(model->cache_shape().kv_layers, blocks, model->cache_shape().kv_width),
+        kv(model->cache_shape().kv_layers, blocks, model->cache_shape().kv_width, cache::CachedType(device),
+           device),
         states(model->cache_shape().state_layers, seqs, model->cache_shape().recurrent_floats,
-               model->cache_shape().conv_floats),
-        pool(threads) {}
+               model->cache_shape().conv_floats, cache::CachedType(device), device),
+        pool(threads),
+        kernels(device, pool) {}
 
   std::unique_ptr<model::CausalLm> model;
   cache::PagedKvCache kv;
   cache::RecurrentStatePool states;
   ThreadPool pool;
-  kernels::Workspace workspace;
+  kernels::DeviceContext kernels;
   comm::ProcessGrid grid;
   parallel::ParallelContext parallel;
 };
@@ -61,8 +64,8 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
     const comm::GridPosition p{.tp = ranks.tp, .attn_cp = ranks.attn_cp, .ep = ranks.ep, .rank = r};
     parallel::Shard shard = parallel::ShardOf(p);
     shard.holds_kda = ranks.prefill_mode == batch::StepMode::kState;
-    ranks_.push_back(
-        std::make_unique<Rank>((*files)->Build(shard, {}), threads, blocks_per_seq_ * max_seqs, max_seqs));
+    ranks_.push_back(std::make_unique<Rank>((*files)->Build(shard, {}, ranks.device), threads,
+                                            blocks_per_seq_ * max_seqs, max_seqs, ranks.device));
   }
   if (ranks.tp == 1) return;
   auto world = comm::MakeInProcessWorld("thread", ranks.tp);
@@ -93,11 +96,12 @@ std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan,
   std::vector<float> logits(static_cast<size_t>(rows * vocab_size_));
   const auto run = [&](size_t r) {
     Rank& rank = *ranks_[r];
-    const kernels::KernelContext context{&rank.pool, &rank.workspace};
+    rank.kernels.BeginStep();
+    const kernels::KernelContext& context = rank.kernels.context();
     for (const batch::PlannedSpan& span : plan.spans) {
-      if (span.fresh_state) rank.states.Zero(span.state_slot);
+      if (span.fresh_state) rank.states.Zero(span.state_slot, context.stream);
     }
-    const kernels::Workspace::Scope scope(rank.workspace);
+    const kernels::Workspace::Scope scope(*context.workspace);
     parallel::StepLayout layout = parallel::MakeStepLayout(plan.mode, batch, config_.strategy, rank.parallel);
     layout.attention_form = config_.form;
     const model::VocabularyShare share = rank.model->vocabulary();
@@ -107,8 +111,16 @@ std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan,
         rank.model->Forward(context, batch, layout, rank.parallel, {&rank.kv, &rank.states}, hidden);
     EXPECT_TRUE(status.ok()) << status.message();
     // Every rank fills its own columns.
-    rank.model->Logits(context, hidden,
-                       MatrixF(logits.data(), rows, vocab_size_).Cols(share.begin, share.size()));
+    const MatrixF all(logits.data(), rows, vocab_size_);
+    if (config_.device == Device::kCpu) {
+      rank.model->Logits(context, hidden, all.Cols(share.begin, share.size()));
+      return;
+    }
+    const Matrix own = context.Room(rows, share.size(), DType::kF32);
+    rank.model->Logits(context, hidden, own);
+    kernels::Workspace host_memory;
+    const ConstMatrixF on_host = OnHost(context, {.workspace = &host_memory}, own);
+    std::copy_n(on_host.data, rows * share.size(), all.data);
   };
   if (ranks_.size() == 1) {
     run(0);

@@ -10,6 +10,7 @@
 #include "batch/step_mode.h"
 #include "parallel/cp/cp_strategy.h"
 #include "parallel/step_layout.h"
+#include "tensor/device.h"
 
 namespace perigee::testing {
 
@@ -25,6 +26,7 @@ class ModelHarness {
     batch::StepMode prefill_mode = batch::StepMode::kTp;
     parallel::CpStrategy strategy = parallel::Zigzag;
     parallel::AttentionForm form = parallel::AttentionForm::kMaterialised;
+    Device device = Device::kCpu;
   };
 
   // Fails the test when the folder does not load. Up to `max_seqs` sequences of up to `max_tokens` tokens at

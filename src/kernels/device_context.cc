@@ -1,0 +1,45 @@
+#include "kernels/device_context.h"
+
+#include "base/check.h"
+#include "tensor/device_memory.h"
+
+namespace perigee::kernels {
+
+DeviceContext::DeviceContext(Device device, ThreadPool& pool)
+    : device_(device),
+      stream_(device == Device::kCpu ? Stream{} : device_memory::NewStream()),
+      workspace_(device, device == Device::kCpu ? 0 : kScratchBytes),
+      step_(device, stream_) {
+  context_ = {.pool = &pool, .workspace = &workspace_};
+  if (device == Device::kCpu) return;
+  library_ = cuda::NewLibrary();
+  context_.device = device;
+  context_.activations = DType::kBF16;
+  context_.stream = stream_;
+  context_.step = &step_;
+  context_.library = library_.get();
+}
+
+DeviceContext::~DeviceContext() {
+  if (device_ == Device::kCpu) return;
+  device_memory::Wait(stream_);
+  device_memory::DeleteStream(stream_);
+}
+
+void DeviceContext::BeginStep() {
+  if (device_ == Device::kCpu) return;
+  device_memory::Wait(stream_);
+  step_.Begin();
+}
+
+ConstMatrixF OnHost(const KernelContext& context, const KernelContext& host, ConstMatrix rows) {
+  if (context.device == Device::kCpu) return rows.As<float>();
+  PERIGEE_CHECK(rows.stride == rows.cols && rows.dtype == DType::kF32);
+  float* data = host.workspace->Floats(rows.rows * rows.cols);
+  device_memory::CopyToHost(data, rows.data, static_cast<size_t>(rows.rows * rows.cols) * sizeof(float),
+                            context.stream);
+  device_memory::Wait(context.stream);
+  return {data, rows.rows, rows.cols};
+}
+
+}  // namespace perigee::kernels

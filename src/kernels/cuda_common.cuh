@@ -50,7 +50,8 @@ __device__ inline float WarpSum(float v) {
   return v;
 }
 
-// Of all threads of the block, at most 1024, a multiple of 32; every thread gets the sum. Always the same order.
+// Of all threads of the block, at most 1024, a multiple of 32; every thread gets the sum. Always the same
+// order.
 __device__ inline float BlockSum(float v) {
   __shared__ float partial[32];
   v = WarpSum(v);

@@ -19,10 +19,10 @@ __global__ void __launch_bounds__(kElementThreads) ElementsKernel(int64_t rows, 
 template <typename F>
 void ForElements(const KernelContext& context, int64_t rows, int64_t cols, const F& f) {
   if (rows * cols == 0) return;
-  constexpr int64_t kMaxBlocks = 132 * 16;
-  const unsigned blocks = Blocks(rows * cols, kElementThreads);
-  ElementsKernel<<<blocks < kMaxBlocks ? blocks : static_cast<unsigned>(kMaxBlocks), kElementThreads, 0,
-                   StreamOf(context)>>>(rows, cols, f);
+  constexpr unsigned kMaxBlocks = 132 * 16;
+  const unsigned wanted = Blocks(rows * cols, kElementThreads);
+  const unsigned blocks = wanted > kMaxBlocks ? kMaxBlocks : wanted;
+  ElementsKernel<<<blocks, kElementThreads, 0, StreamOf(context)>>>(rows, cols, f);
   CheckLaunch();
 }
 

@@ -9,15 +9,16 @@ constexpr int kRows = 16;  // rows that a thread takes in turn
 
 // Input `t` of a segment, counted from its first row: a negative one lies in the tail.
 template <typename T>
-__device__ float Input(const View<const T>& x, const Segment& s, const T* tail, int64_t history, int64_t t, int64_t c) {
+__device__ float Input(const View<const T>& x, const Segment& s, const T* tail, int64_t history, int64_t t,
+                       int64_t c) {
   return t >= 0 ? Load(x.Row(s.q_begin + t) + c) : Load(tail + (history + t) * x.cols + c);
 }
 
 // A thread a channel and run of rows.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    ConvKernel(View<const T> x, View<const float> taps, const Segment* segments, const T* tails, int64_t tail_stride,
-               View<T> y) {
+    ConvKernel(View<const T> x, View<const float> taps, const Segment* segments, const T* tails,
+               int64_t tail_stride, View<T> y) {
   const Segment s = segments[blockIdx.z];
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * kRows;
@@ -37,7 +38,8 @@ __global__ void __launch_bounds__(kThreads)
 // The last rows of (old tail ++ new inputs). Ascending order is safe: an entry only takes from later ones.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    AdvanceTailKernel(View<const T> x, int64_t history, const Segment* segments, T* tails, int64_t tail_stride) {
+    AdvanceTailKernel(View<const T> x, int64_t history, const Segment* segments, T* tails,
+                      int64_t tail_stride) {
   const Segment s = segments[blockIdx.y];
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (c >= x.cols || s.q_len == 0) return;

@@ -94,7 +94,7 @@ void RunRecurrence(const KernelContext& context, const KdaArgs& a) {
   PERIGEE_CHECK(a.g.dtype == DType::kF32 && a.beta.dtype == DType::kF32);
   PERIGEE_CHECK(a.k.dtype == a.q.dtype && a.v.dtype == a.q.dtype && a.out.dtype == a.q.dtype);
   WithType(a.q.dtype, [&]<typename T>(T*) {
-    const Rows<T> rows{ViewOf<T>(a.q),        ViewOf<T>(a.k),           ViewOf<T>(a.v),
+    const Rows<T> rows{ViewOf<T>(a.q),     ViewOf<T>(a.k),        ViewOf<T>(a.v),
                        ViewOf<float>(a.g), ViewOf<float>(a.beta), ViewOf<T>(a.out)};
     if (a.key_dim <= 32) {
       Launch<4, 8, T>(context, a, rows);
@@ -126,7 +126,9 @@ template <typename T, typename Y>
 struct SigmoidAt {
   View<const T> x;
   View<Y> y;
-  __device__ void operator()(int64_t r, int64_t c) const { Store(SigmoidOf(Load(x.Row(r) + c)), y.Row(r) + c); }
+  __device__ void operator()(int64_t r, int64_t c) const {
+    Store(SigmoidOf(Load(x.Row(r) + c)), y.Row(r) + c);
+  }
 };
 
 }  // namespace

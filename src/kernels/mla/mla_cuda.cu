@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float max_of[kHeads], sum_of[kHeads], shrink_of[kHeads];
   for (int i = threadIdx.x; i < kHeads * width; i += kThreads) {
     const int h = first_head + i / width;
-    query[i] = h < heads ? queries.Row(row)[static_cast<int64_t>(h) * width + i % width] : __float2bfloat16_rn(0.0f);
+    query[i] =
+        h < heads ? queries.Row(row)[static_cast<int64_t>(h) * width + i % width] : __float2bfloat16_rn(0.0f);
   }
   if (threadIdx.x < kHeads) {
     max_of[threadIdx.x] = -INFINITY;
@@ -158,7 +159,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block a row of a segment and head.
 __global__ void __launch_bounds__(kThreads)
-    MergeKernel(const Segment* segments, int heads, int rank, int splits, Partials partials, View<__nv_bfloat16> out) {
+    MergeKernel(const Segment* segments, int heads, int rank, int splits, Partials partials,
+                View<__nv_bfloat16> out) {
   const Segment s = segments[blockIdx.y];
   if (blockIdx.x >= s.q_len) return;
   const int64_t row = s.q_begin + blockIdx.x;
@@ -201,8 +203,8 @@ int SplitsFor(const PagedSegments& segments, int64_t head_groups) {
 }
 
 template <int kHeads>
-void Attend(const KernelContext& context, const MlaDims& dims, ConstMatrix queries, const PagedSegments& segments,
-            const Paged& paged, Matrix out) {
+void Attend(const KernelContext& context, const MlaDims& dims, ConstMatrix queries,
+            const PagedSegments& segments, const Paged& paged, Matrix out) {
   const auto heads = static_cast<int>(dims.num_heads), rank = static_cast<int>(dims.rank);
   const auto groups = CeilDiv<int64_t>(dims.num_heads, kHeads);
   const int splits = SplitsFor(segments, groups);
@@ -216,9 +218,10 @@ void Attend(const KernelContext& context, const MlaDims& dims, ConstMatrix queri
   const Partials partials{context.workspace->Floats(parts), context.workspace->Floats(parts),
                           context.workspace->Floats(parts * rank)};
   const float scale = 1.0f / std::sqrt(static_cast<float>(dims.qk()));
-  AttendKernel<kHeads><<<dim3(longest, count, static_cast<unsigned>(groups * splits)), kThreads, shared,
-                         StreamOf(context)>>>(ViewOf<__nv_bfloat16>(queries), paged, heads, rank, splits, scale,
-                                              partials, ViewOf<__nv_bfloat16>(out));
+  AttendKernel<kHeads>
+      <<<dim3(longest, count, static_cast<unsigned>(groups * splits)), kThreads, shared, StreamOf(context)>>>(
+          ViewOf<__nv_bfloat16>(queries), paged, heads, rank, splits, scale, partials,
+          ViewOf<__nv_bfloat16>(out));
   if (splits > 1) {
     MergeKernel<<<dim3(longest, count, static_cast<unsigned>(heads)), kThreads, 0, StreamOf(context)>>>(
         paged.segments, heads, rank, splits, partials, ViewOf<__nv_bfloat16>(out));

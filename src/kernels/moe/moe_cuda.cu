@@ -1,9 +1,8 @@
 #include <mma.h>
 
-#include "kernels/elementwise_cuda.cuh"
 #include "kernels/activation/activation_cuda.h"
+#include "kernels/elementwise_cuda.cuh"
 #include "kernels/moe/moe_cuda.h"
-
 
 namespace perigee::kernels::cuda {
 namespace {
@@ -13,7 +12,8 @@ constexpr int kMaxExperts = 1024;
 
 // A warp a row: top_k times the largest of score + bias, lowest index among equals; then in ascending order.
 __global__ void __launch_bounds__(kWarpsPerBlock * 32)
-    RouteKernel(View<const float> logits, const float* bias, RouterOptions options, int32_t* experts, float* weights) {
+    RouteKernel(View<const float> logits, const float* bias, RouterOptions options, int32_t* experts,
+                float* weights) {
   extern __shared__ float shared[];
   const int lane = threadIdx.x % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / 32;
@@ -63,17 +63,18 @@ __global__ void __launch_bounds__(kWarpsPerBlock * 32)
   for (int k = 0; k < top_k; ++k) weights[row * top_k + k] = scores[experts[row * top_k + k]] * scale;
 }
 
-// The rows of a batch grouped by expert, all on the device: entry i of expert e is place begin[e] + i of `rows`
-// (the row) and `slots` (its place among the routing's entries). Their order within an expert does not matter: an
-// entry's result depends on itself alone.
+// The rows of a batch grouped by expert, all on the device: entry i of expert e is place begin[e] + i of
+// `rows` (the row) and `slots` (its place among the routing's entries). Their order within an expert does not
+// matter: an entry's result depends on itself alone.
 struct Grouping {
-  int32_t* counts;  // [experts]
-  int32_t* begin;   // [experts + 1]
-  int32_t* next;    // [experts]
-  int32_t* entries; // [rows * top_k]: entry of the routing
+  int32_t* counts;   // [experts]
+  int32_t* begin;    // [experts + 1]
+  int32_t* next;     // [experts]
+  int32_t* entries;  // [rows * top_k]: entry of the routing
 };
 
-__global__ void CountKernel(const int32_t* chosen, int64_t entries, int32_t first, int32_t experts, int32_t* counts) {
+__global__ void CountKernel(const int32_t* chosen, int64_t entries, int32_t first, int32_t experts,
+                            int32_t* counts) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= entries) return;
   const int32_t e = chosen[i] - first;
@@ -89,7 +90,8 @@ __global__ void ScanKernel(int32_t experts, Grouping g) {
   g.begin[experts] = sum;
 }
 
-__global__ void PlaceKernel(const int32_t* chosen, int64_t entries, int32_t first, int32_t experts, Grouping g) {
+__global__ void PlaceKernel(const int32_t* chosen, int64_t entries, int32_t first, int32_t experts,
+                            Grouping g) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= entries) return;
   const int32_t e = chosen[i] - first;
@@ -101,11 +103,12 @@ constexpr int kDepth = 32;  // inputs at a time
 constexpr int kPad = 8;
 constexpr int kGemmThreads = 128;
 
-// Tile (blockIdx.x columns, blockIdx.y rows, expert blockIdx.z) of out[entry] = in[entry / in_divisor] w_e^T, for the
-// entries of one expert; sizes come from the device. out is scaled by `scale` of the entry if that is not null.
+// Tile (blockIdx.x columns, blockIdx.y rows, expert blockIdx.z) of out[entry] = in[entry / in_divisor] w_e^T,
+// for the entries of one expert; sizes come from the device. out is scaled by `scale` of the entry if that is
+// not null.
 __global__ void __launch_bounds__(kGemmThreads)
-    GroupedGemmKernel(View<const __nv_bfloat16> in, int in_divisor, const __nv_bfloat16* const* weights, Grouping g,
-                      View<__nv_bfloat16> out) {
+    GroupedGemmKernel(View<const __nv_bfloat16> in, int in_divisor, const __nv_bfloat16* const* weights,
+                      Grouping g, View<__nv_bfloat16> out) {
   using namespace nvcuda;
   const int e = blockIdx.z;
   const int first = g.begin[e] + blockIdx.y * kTile;
@@ -115,7 +118,8 @@ __global__ void __launch_bounds__(kGemmThreads)
   __shared__ __nv_bfloat16 b[kTile][kDepth + kPad];
   __shared__ float result[kTile][kTile + 4];
   __shared__ int32_t entry[kTile];
-  if (threadIdx.x < kTile) entry[threadIdx.x] = first + threadIdx.x < last ? g.entries[first + threadIdx.x] : -1;
+  if (threadIdx.x < kTile)
+    entry[threadIdx.x] = first + threadIdx.x < last ? g.entries[first + threadIdx.x] : -1;
   __syncthreads();
   const __nv_bfloat16* w = weights[e];
   const int column = blockIdx.x * kTile;
@@ -173,13 +177,15 @@ Grouping GroupByExpert(const KernelContext& context, const Routing& routing, int
   const auto entries = static_cast<int64_t>(routing.experts.size());
   Workspace& room = *context.workspace;
   const Grouping g{room.Ints(experts), room.Ints(experts + 1), room.Ints(experts), room.Ints(entries)};
-  PERIGEE_CUDA_CHECK(cudaMemsetAsync(g.counts, 0, static_cast<size_t>(experts) * sizeof(int32_t), StreamOf(context)));
+  PERIGEE_CUDA_CHECK(
+      cudaMemsetAsync(g.counts, 0, static_cast<size_t>(experts) * sizeof(int32_t), StreamOf(context)));
   constexpr int kThreads = 256;
   const auto f = static_cast<int32_t>(first), n = static_cast<int32_t>(experts);
-  CountKernel<<<Blocks(entries, kThreads), kThreads, 0, StreamOf(context)>>>(routing.experts.data(), entries, f, n,
-                                                                            g.counts);
+  CountKernel<<<Blocks(entries, kThreads), kThreads, 0, StreamOf(context)>>>(routing.experts.data(), entries,
+                                                                             f, n, g.counts);
   ScanKernel<<<1, 1, 0, StreamOf(context)>>>(n, g);
-  PlaceKernel<<<Blocks(entries, kThreads), kThreads, 0, StreamOf(context)>>>(routing.experts.data(), entries, f, n, g);
+  PlaceKernel<<<Blocks(entries, kThreads), kThreads, 0, StreamOf(context)>>>(routing.experts.data(), entries,
+                                                                             f, n, g);
   CheckLaunch();
   return g;
 }
@@ -197,8 +203,8 @@ void RouteTopK(const KernelContext& context, ConstMatrixF logits, std::span<cons
   CheckLaunch();
 }
 
-void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing, ConstMatrix x,
-                Matrix y) {
+void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
+                ConstMatrix x, Matrix y) {
   if (x.rows == 0) return;
   const Workspace::Scope scope(*context.workspace);
   const auto experts = static_cast<int64_t>(weights.experts.size());

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kThreads)
 // A warp a row and head.
 template <typename T, typename G, typename Y>
 __global__ void __launch_bounds__(kThreads)
-    GatedRmsNormKernel(View<const T> x, View<const G> gate, const float* weight, int64_t width, float eps, View<Y> y) {
+    GatedRmsNormKernel(View<const T> x, View<const G> gate, const float* weight, int64_t width, float eps,
+                       View<Y> y) {
   const int64_t heads = x.cols / width;
   const int64_t task = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (task >= x.rows * heads) return;
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void RmsNorm(const KernelContext& context, ConstMatrix x, std::span<const float> weight, float eps, Matrix y) {
+void RmsNorm(const KernelContext& context, ConstMatrix x, std::span<const float> weight, float eps,
+             Matrix y) {
   if (x.rows == 0) return;
   WithType(x.dtype, [&]<typename T>(T*) {
     WithType(y.dtype, [&]<typename Y>(Y*) {
@@ -61,8 +63,8 @@ void RmsNorm(const KernelContext& context, ConstMatrix x, std::span<const float>
   CheckLaunch();
 }
 
-void AddRmsNorm(const KernelContext& context, ConstMatrix branch, Matrix residual, std::span<const float> weight,
-                float eps, Matrix y) {
+void AddRmsNorm(const KernelContext& context, ConstMatrix branch, Matrix residual,
+                std::span<const float> weight, float eps, Matrix y) {
   if (y.rows == 0) return;
   PERIGEE_CHECK(branch.dtype == residual.dtype && y.dtype == residual.dtype);
   WithType(residual.dtype, [&]<typename T>(T*) {
@@ -72,8 +74,8 @@ void AddRmsNorm(const KernelContext& context, ConstMatrix branch, Matrix residua
   CheckLaunch();
 }
 
-void GatedRmsNorm(const KernelContext& context, ConstMatrix x, ConstMatrix gate, std::span<const float> weight,
-                  float eps, Matrix y) {
+void GatedRmsNorm(const KernelContext& context, ConstMatrix x, ConstMatrix gate,
+                  std::span<const float> weight, float eps, Matrix y) {
   const auto width = static_cast<int64_t>(weight.size());
   const int64_t tasks = x.rows * (x.cols / width);
   if (tasks == 0) return;

@@ -8,9 +8,7 @@ template <typename S, typename T>
 struct CopyAt {
   View<const S> from;
   View<T> to;
-  __device__ void operator()(int64_t r, int64_t c) const {
-    Store(Load(from.Row(r) + c), to.Row(r) + c);
-  }
+  __device__ void operator()(int64_t r, int64_t c) const { Store(Load(from.Row(r) + c), to.Row(r) + c); }
 };
 
 template <typename T>
@@ -87,7 +85,8 @@ void ScatterRows(const KernelContext& context, ConstMatrix source, StepSpan<int6
   });
 }
 
-void EmbeddingLookup(const KernelContext& context, const StoredTable& table, StepSpan<int32_t> ids, Matrix out) {
+void EmbeddingLookup(const KernelContext& context, const StoredTable& table, StepSpan<int32_t> ids,
+                     Matrix out) {
   const int32_t* on_device = OnDevice(context, ids);
   switch (table.dtype) {
     case DType::kF32:

@@ -145,8 +145,8 @@ void KdaAttention::Mix(const StepContext& step, const Heads& h, const Rows& rows
   const kernels::KernelContext& k = step.kernels;
   const StateView states = step.states.View(options_.state_layer);
   const Matrix convolved = k.Room(rows.qkv.rows, rows.qkv.cols);
-  CausalConv1d(k, rows.qkv, {h.conv_taps.data(), options_.conv_width, 3 * h.width}, step.segments.list, states,
-               convolved);
+  CausalConv1d(k, rows.qkv, {h.conv_taps.data(), options_.conv_width, 3 * h.width}, step.segments.list,
+               states, convolved);
   kernels::KdaArgs args = ArgsOf(h, convolved, rows, out);
   args.segments = step.segments.list;
   args.states = states;
@@ -158,7 +158,7 @@ void KdaAttention::Mix(const StepContext& step, const Heads& h, const Rows& rows
 }
 
 Matrix KdaAttention::ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrix qkv,
-                                     const parallel::HaloExchange& halo) const {
+                                    const parallel::HaloExchange& halo) const {
   const kernels::KernelContext& k = step.kernels;
   const parallel::SegmentPlan& plan = step.layout.segments;
   const std::vector<size_t>& own = plan.ranks[static_cast<size_t>(plan.rank)];
@@ -209,8 +209,9 @@ Status KdaAttention::MixSegments(const StepContext& step, const Heads& h, const 
   }
   const int64_t state_share = own_.width * options_.head_dim;
   const parallel::HaloShape halo_shape{options_.conv_width - 1, 3, h.width, state_share};
-  PERIGEE_ASSIGN_OR_RETURN(const parallel::HaloExchange halo,
-                           parallel::HaloExchange::Run(parallel, plan, k, halo_shape, rows.qkv.As<float>(), entries));
+  PERIGEE_ASSIGN_OR_RETURN(
+      const parallel::HaloExchange halo,
+      parallel::HaloExchange::Run(parallel, plan, k, halo_shape, rows.qkv.As<float>(), entries));
   kernels::KdaArgs args = ArgsOf(h, ConvolvePieces(step, h, rows.qkv, halo), rows, out);
 
   // A span's first piece runs at once, the others when the states before them are known.

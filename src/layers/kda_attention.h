@@ -64,7 +64,7 @@ class KdaAttention final : public Attention {
   Status MixSegments(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const;
   // Convolves this rank's pieces, each after the rows before it.
   Matrix ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrix qkv,
-                         const parallel::HaloExchange& halo) const;
+                        const parallel::HaloExchange& halo) const;
   void KeepShares(const StepContext& step, const Heads& h, const parallel::HaloExchange& halo,
                   std::vector<parallel::SegmentScan::Wish>& wishes) const;
   kernels::KdaArgs ArgsOf(const Heads& h, ConstMatrix convolved, const Rows& rows, Matrix out) const;
@@ -72,7 +72,7 @@ class KdaAttention final : public Attention {
   KdaOptions options_;
   Heads own_;                  // the share's
   std::optional<Heads> held_;  // all that the rank holds, where the state mode can be asked for
-  Parameter o_norm_;  // [head_dim]
+  Parameter o_norm_;           // [head_dim]
 };
 
 }  // namespace perigee::layers

@@ -254,7 +254,8 @@ TEST(PrefixCacheTest, AThousandCancelsLeaveNothingHeld) {
     const auto length = static_cast<int64_t>(random() % 300);
     const StatusOr<RequestId> id = engine->Submit(
         Greedy(RandomIds(length, static_cast<unsigned>(random() % 4)) +
-                   RandomIds(1 + static_cast<int64_t>(random() % 40), static_cast<unsigned>(i)), 400),
+                   RandomIds(1 + static_cast<int64_t>(random() % 40), static_cast<unsigned>(i)),
+               400),
         collector.Callback(i));
     ASSERT_TRUE(id.ok());
     ids[i] = *id;

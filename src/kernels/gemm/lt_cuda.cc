@@ -26,7 +26,9 @@ using Key = std::array<int64_t, 15>;
 
 int64_t AlignmentOf(const void* p) {
   const auto address = reinterpret_cast<uintptr_t>(p);
-  return static_cast<int64_t>(address & -address & 0xff) == 0 ? 256 : static_cast<int64_t>(address & -address & 0xff);
+  return static_cast<int64_t>(address & -address & 0xff) == 0
+             ? 256
+             : static_cast<int64_t>(address & -address & 0xff);
 }
 
 Key KeyOf(const Product& p) {
@@ -52,11 +54,13 @@ struct Layout {
 
   // Column-major as cuBLAS counts: `cols` columns of `rows`, `stride` apart.
   Layout(cudaDataType_t type, int64_t rows, int64_t cols, int64_t stride, int64_t batches, int64_t step) {
-    Check(cublasLtMatrixLayoutCreate(&handle, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), stride));
+    Check(cublasLtMatrixLayoutCreate(&handle, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols),
+                                     stride));
     if (batches == 1) return;
     const auto count = static_cast<int32_t>(batches);
     Check(cublasLtMatrixLayoutSetAttribute(handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    Check(cublasLtMatrixLayoutSetAttribute(handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step));
+    Check(cublasLtMatrixLayoutSetAttribute(handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                           sizeof step));
   }
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
@@ -88,15 +92,15 @@ class Library {
     const cublasLtMatmulAlgo_t algorithm = Choose(p, description, a, b, c);
     const Workspace::Scope scope(*context.workspace);
     const float one = 1, zero = 0;
-    Check(cublasLtMatmul(handle_, description, &one, p.weight, a.handle, p.x.data, b.handle, &zero, p.y.data, c.handle,
-                         p.y.data, c.handle, &algorithm, context.workspace->Bytes(kWorkspaceBytes), kWorkspaceBytes,
-                         static_cast<cudaStream_t>(context.stream.handle)));
+    Check(cublasLtMatmul(handle_, description, &one, p.weight, a.handle, p.x.data, b.handle, &zero, p.y.data,
+                         c.handle, p.y.data, c.handle, &algorithm, context.workspace->Bytes(kWorkspaceBytes),
+                         kWorkspaceBytes, static_cast<cudaStream_t>(context.stream.handle)));
     cublasLtMatmulDescDestroy(description);
   }
 
  private:
-  cublasLtMatmulAlgo_t Choose(const Product& p, cublasLtMatmulDesc_t description, const Layout& a, const Layout& b,
-                              const Layout& c) {
+  cublasLtMatmulAlgo_t Choose(const Product& p, cublasLtMatmulDesc_t description, const Layout& a,
+                              const Layout& b, const Layout& c) {
     const Key key = KeyOf(p);
     if (const auto found = algorithms_.find(key); found != algorithms_.end()) return found->second;
     cublasLtMatmulPreference_t preference = nullptr;
@@ -111,10 +115,11 @@ class Library {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(AlignmentOf(p.y.data)));
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
-    Check(cublasLtMatmulAlgoGetHeuristic(handle_, description, a.handle, b.handle, c.handle, c.handle, preference, 1,
-                                         &result, &count));
+    Check(cublasLtMatmulAlgoGetHeuristic(handle_, description, a.handle, b.handle, c.handle, c.handle,
+                                         preference, 1, &result, &count));
     cublasLtMatmulPreferenceDestroy(preference);
-    PERIGEE_CHECK_MSG(count > 0, StrCat("cuBLASLt has no product for ", p.x.rows, " x ", p.x.cols, " -> ", p.y.cols));
+    PERIGEE_CHECK_MSG(count > 0,
+                      StrCat("cuBLASLt has no product for ", p.x.rows, " x ", p.x.cols, " -> ", p.y.cols));
     return algorithms_.emplace(key, result.algo).first->second;
   }
 

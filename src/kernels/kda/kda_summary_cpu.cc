@@ -18,14 +18,14 @@ namespace HWY_NAMESPACE {
 // M and B stand side by side in one state, M's columns first, so that a chunk's pairs are worked out once.
 void SummaryHead(const KdaSummaryArgs& s, const KdaSummarySegment& segment, int64_t head, float* scratch) {
   const cpu::KdaArgs a{.num_heads = s.num_heads,
-                  .key_dim = s.key_dim,
-                  .value_dim = s.value_dim,
-                  .q = {},
-                  .k = s.k,
-                  .v = s.v,
-                  .g = s.g,
-                  .beta = s.beta,
-                  .out = {}};
+                       .key_dim = s.key_dim,
+                       .value_dim = s.value_dim,
+                       .q = {},
+                       .k = s.k,
+                       .v = s.v,
+                       .g = s.g,
+                       .beta = s.beta,
+                       .out = {}};
   const int64_t value_begin = AlignUp<int64_t>(s.key_dim, 16);
   Chunk c(scratch, s.key_dim, value_begin + s.value_dim);
   std::fill_n(c.state, s.key_dim * c.width, 0.0f);

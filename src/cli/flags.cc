@@ -116,8 +116,8 @@ void AddRateFlags(CLI::App& app, engine::ParallelOptions* parallel) {
 
 // How the model is spread over ranks. What goes together is checked by the engine.
 void AddParallelFlags(CLI::App& app, engine::ParallelOptions* parallel) {
-  AddInteger(app, "--tp,--tp-size,--tensor-parallel-size", "Ranks that share the model, as threads (1)", 1,
-             1024, &parallel->tp);
+  AddInteger(app, "--tp,--tp-size,--tensor-parallel-size",
+             "Ranks that share the model: threads, or processes under mpirun (1)", 1, 1024, &parallel->tp);
   AddInteger(app, "--attn-cp-size,--attention-context-parallel-size",
              "Ranks that share the rows of a prompt (1); divides --tp", 1, 1024, &parallel->attn_cp);
   app.add_flag("--enable-prefill-cp", parallel->enable_prefill_cp,
@@ -182,6 +182,10 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
              return "";
            });
   AddParallelFlags(app, &engine->parallel);
+  AddInteger(app, "--watchdog-timeout",
+             "Seconds after which a rank under mpirun that is silent, or a step without progress, is a "
+             "failure (300)",
+             1, 86400, &flags->watchdog_seconds);
   AddValue(app, "--log-level", "LEVEL", "debug, info, warning, error or off",
            [flags](const std::string& text) -> std::string {
              const StatusOr<LogLevel> level = ParseLogLevel(text);

@@ -19,6 +19,8 @@ namespace perigee::cli {
 struct ModelFlags {
   engine::EngineConfig engine;
   LogLevel log_level = LogLevel::kWarning;
+  int64_t watchdog_seconds =
+      300;  // ranks that are processes: longest silence of one, or step without progress
   bool strict_template = false;
   bool trust_remote_code = false;
 };

@@ -48,15 +48,12 @@ Status Stream(const text::Tokenizer& tokenizer, BlockingQueue<engine::Output>& o
   }
 }
 
-}  // namespace
-
-Status RunGenerate(GenerateFlags flags) {
-  SignalWatcher signals;
+Status Generate(GenerateFlags flags, SignalWatcher& signals, comm::ProcessRanks* ranks) {
   PERIGEE_RETURN_IF_ERROR(PrepareModel(&flags.model));
   PERIGEE_RETURN_IF_ERROR(CheckTemplate(flags.model));
   // Before the engine, whose thread may still be in Push when the last output is read here.
   BlockingQueue<engine::Output> outputs;
-  PERIGEE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(flags.model));
+  PERIGEE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(flags.model, ranks));
   engine::Request request;
   PERIGEE_ASSIGN_OR_RETURN(request.prompt, EncodePrompt(flags, *model.tokenizer));
   request.sampling.temperature = static_cast<float>(flags.temperature);
@@ -73,7 +70,19 @@ Status RunGenerate(GenerateFlags flags) {
   signals.Arm([engine, id] { engine->Cancel(id); });
   const Status status = Stream(*model.tokenizer, outputs);
   signals.Arm(nullptr);
-  return status;
+  return ConcludeRanks(ranks, status);
+}
+
+}  // namespace
+
+Status RunGenerate(GenerateFlags flags) {
+  SignalWatcher signals;
+  PERIGEE_ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessRanks> ranks, JoinRanks(flags.model));
+  if (ranks != nullptr && ranks->rank() > 0) {
+    signals.Arm([] {});  // mpirun signals everybody; rank 0 says when it is over
+    return FollowRankZero(std::move(flags.model), std::move(ranks));
+  }
+  return ConcludeRanks(ranks.get(), Generate(std::move(flags), signals, ranks.get()));
 }
 
 }  // namespace perigee::cli

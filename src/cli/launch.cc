@@ -2,8 +2,13 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -17,6 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kBundledModel[] = "tiny-kimi-linear";
+
+// How long rank 0 may take to answer its clients after a rank was lost.
+constexpr std::chrono::seconds kAnswerTime{4};
 
 // Beside the program: in the source tree of a build, or where an installation puts it.
 StatusOr<std::string> FindBundledModel() {
@@ -39,6 +47,13 @@ void ShowProgress(uint64_t done, uint64_t total) {
   if (done >= total) std::fprintf(stderr, "\r\033[K");
 }
 
+[[noreturn]] void EndLostRanks(const comm::ProcessRanks& ranks) {
+  const Status reason = ranks.status();
+  std::fprintf(stderr, "perigee: rank %d: %s\n", ranks.rank(), reason.message().c_str());
+  std::fflush(stdout);
+  _exit(reason.code() == StatusCode::kUsage ? 2 : 1);
+}
+
 }  // namespace
 
 std::string FolderName(const std::string& model_path) {
@@ -47,16 +62,18 @@ std::string FolderName(const std::string& model_path) {
   return (error ? fs::path(model_path) : path).filename().string();
 }
 
-Status PrepareModel(ModelFlags* flags) {
+Status PrepareModel(ModelFlags* flags, bool quiet) {
   SetLogLevel(flags->log_level);
-  if (flags->trust_remote_code) {
+  if (!quiet && flags->trust_remote_code) {
     LogWarning("--trust-remote-code has no effect: code of a model folder never runs");
   }
   std::string& path = flags->engine.model_path;
   if (path.empty()) {
     PERIGEE_ASSIGN_OR_RETURN(path, FindBundledModel());
-    std::fprintf(stderr, "no --model-path given: using the bundled model %s (%s)\n", kBundledModel,
-                 path.c_str());
+    if (!quiet) {
+      std::fprintf(stderr, "no --model-path given: using the bundled model %s (%s)\n", kBundledModel,
+                   path.c_str());
+    }
   }
   std::error_code error;
   if (!fs::is_directory(path, error)) {
@@ -65,7 +82,48 @@ Status PrepareModel(ModelFlags* flags) {
   return Status::Ok();
 }
 
-StatusOr<LoadedModel> LoadModel(const ModelFlags& flags) {
+StatusOr<std::unique_ptr<comm::ProcessRanks>> JoinRanks(const ModelFlags& flags) {
+  const char* count = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (count == nullptr) return std::unique_ptr<comm::ProcessRanks>();
+  const int32_t tp = flags.engine.parallel.tp;
+  if (std::atoi(count) != tp) {
+    return UsageError(StrCat("--tp ", tp, ": mpirun started ", count, " processes; accepted: --tp ", count));
+  }
+  return comm::ProcessRanks::Start(std::chrono::seconds(flags.watchdog_seconds));
+}
+
+Status FollowRankZero(ModelFlags flags, std::unique_ptr<comm::ProcessRanks> ranks) {
+  std::promise<Status> end;
+  std::atomic<bool> ended{false};
+  const auto finish = [&](const Status& status) {
+    if (!ended.exchange(true)) end.set_value(status);
+  };
+  ranks->OnFailure(finish);
+  // Apart from this thread, which must not wait for a long kernel once the ranks are lost.
+  std::thread follower([&] {
+    Status status = PrepareModel(&flags, /*quiet=*/true);
+    if (status.ok()) status = engine::FollowEngine(flags.engine, ranks.get());
+    if (!status.ok()) ranks->Fail(status);
+    finish(status);
+  });
+  const Status status = end.get_future().get();
+  if (status.ok()) {
+    follower.join();
+    return status;
+  }
+  // Rank 0 has clients to answer: mpirun ends everybody as soon as one process ends badly.
+  ranks->AwaitEndOfRankZero(kAnswerTime);
+  EndLostRanks(*ranks);
+}
+
+Status ConcludeRanks(comm::ProcessRanks* ranks, Status result) {
+  if (ranks == nullptr) return result;
+  if (!result.ok()) ranks->Fail(result);
+  if (ranks->status().ok()) return result;
+  EndLostRanks(*ranks);
+}
+
+StatusOr<LoadedModel> LoadModel(const ModelFlags& flags, comm::ProcessRanks* ranks) {
   LoadedModel model;
   PERIGEE_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::Load(flags.engine.model_path));
   engine::EngineConfig config = flags.engine;
@@ -73,7 +131,7 @@ StatusOr<LoadedModel> LoadModel(const ModelFlags& flags) {
     if (const auto id = model.tokenizer->SpecialId(name)) config.extra_stop_ids.push_back(*id);
   }
   if (isatty(STDERR_FILENO)) config.load_progress = ShowProgress;
-  PERIGEE_ASSIGN_OR_RETURN(model.engine, engine::StartEngine(std::move(config)));
+  PERIGEE_ASSIGN_OR_RETURN(model.engine, engine::StartEngine(std::move(config), ranks));
   return model;
 }
 

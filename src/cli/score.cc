@@ -167,7 +167,9 @@ StatusOr<std::string> ScoreCases(const std::string& input_json, const std::strin
   return document.dump() + "\n";
 }
 
-Status RunScore(ScoreFlags flags) {
+namespace {
+
+Status Score(ScoreFlags flags, comm::ProcessRanks* ranks) {
   std::ifstream in(flags.input, std::ios::binary);
   if (!in) return NotFound(StrCat("--input: cannot open ", flags.input));
   const std::string input((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -179,11 +181,21 @@ Status RunScore(ScoreFlags flags) {
     std::fclose(output);
   }
   PERIGEE_RETURN_IF_ERROR(PrepareModel(&flags.model));
-  PERIGEE_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(flags.model));
+  PERIGEE_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(flags.model, ranks));
   auto scored = ScoreCases(input, FolderName(flags.model.engine.model_path), *model.tokenizer, *model.engine);
-  if (!scored.ok())
-    return Status(scored.status().code(), StrCat(flags.input, ": ", scored.status().message()));
+  if (!scored.ok()) {
+    return ConcludeRanks(ranks,
+                         {scored.status().code(), StrCat(flags.input, ": ", scored.status().message())});
+  }
   return WriteText(flags.output, *scored);
+}
+
+}  // namespace
+
+Status RunScore(ScoreFlags flags) {
+  PERIGEE_ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessRanks> ranks, JoinRanks(flags.model));
+  if (ranks != nullptr && ranks->rank() > 0) return FollowRankZero(std::move(flags.model), std::move(ranks));
+  return ConcludeRanks(ranks.get(), Score(std::move(flags), ranks.get()));
 }
 
 }  // namespace perigee::cli

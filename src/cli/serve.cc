@@ -1,5 +1,6 @@
 #include "cli/serve.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <future>
@@ -18,16 +19,29 @@ namespace {
 
 // How long running answers may go on after the first signal.
 constexpr std::chrono::seconds kDrainLimit{30};
+// How long clients may take to read why their requests failed.
+constexpr std::chrono::seconds kFailureLimit{2};
+
+// Something that happens once, for whatever reason first.
+class Stop {
+ public:
+  void Set() {
+    if (!set_.exchange(true)) promise_.set_value();
+  }
+  void Wait() { promise_.get_future().wait(); }
+
+ private:
+  std::atomic<bool> set_{false};
+  std::promise<void> promise_;
+};
 
 std::string Url(const std::string& host, int port) {
   const bool ipv6 = host.find(':') != std::string::npos;
   return StrCat("http://", ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port);
 }
 
-}  // namespace
-
-Status RunServe(ServeFlags flags) {
-  SignalWatcher signals;
+// Serves until a signal comes or the ranks are lost.
+Status Serve(ServeFlags flags, SignalWatcher& signals, comm::ProcessRanks* ranks) {
   PERIGEE_RETURN_IF_ERROR(PrepareModel(&flags.model));
   PERIGEE_RETURN_IF_ERROR(CheckTemplate(flags.model));
   LoadedModel model;  // outlives the server
@@ -35,19 +49,37 @@ Status RunServe(ServeFlags flags) {
       const std::unique_ptr<server::Server> server,
       server::Server::Start(
           {.host = flags.host, .port = flags.port, .served_model_name = flags.served_model_name}));
-  PERIGEE_ASSIGN_OR_RETURN(model, LoadModel(flags.model));
+  PERIGEE_ASSIGN_OR_RETURN(model, LoadModel(flags.model, ranks));
   PERIGEE_RETURN_IF_ERROR(server->SetReady(model.engine.get(), model.tokenizer.get()));
 
   // The watcher stays free for the second signal, so the waiting is done here.
-  std::promise<void> stop;
-  signals.Arm([&stop] { stop.set_value(); });
+  const auto stop = std::make_shared<Stop>();
+  signals.Arm([stop] { stop->Set(); });
+  if (ranks != nullptr) ranks->OnFailure([stop](const Status&) { stop->Set(); });
   std::printf("perigee is listening on %s\n", Url(flags.host, server->port()).c_str());
   std::fflush(stdout);
-  stop.get_future().wait();
+  stop->Wait();
   signals.Arm(nullptr);
-  LogInfo("stopping: running answers may finish");
-  server->Stop(kDrainLimit);
-  return Status::Ok();
+  if (ranks != nullptr && !ranks->status().ok()) {
+    LogError(StrCat("stopping: ", ranks->status().message()));
+    server->Stop(kFailureLimit);
+  } else {
+    LogInfo("stopping: running answers may finish");
+    server->Stop(kDrainLimit);
+  }
+  return ConcludeRanks(ranks, Status::Ok());
+}
+
+}  // namespace
+
+Status RunServe(ServeFlags flags) {
+  SignalWatcher signals;
+  PERIGEE_ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessRanks> ranks, JoinRanks(flags.model));
+  if (ranks != nullptr && ranks->rank() > 0) {
+    signals.Arm([] {});  // mpirun signals everybody; rank 0 says when it is over
+    return FollowRankZero(std::move(flags.model), std::move(ranks));
+  }
+  return ConcludeRanks(ranks.get(), Serve(std::move(flags), signals, ranks.get()));
 }
 
 }  // namespace perigee::cli

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 // A pair of ranks moves at most this many floats in one message: bounds the buffers, and sizes fit an int.
 constexpr int64_t kPiece = int64_t{64} << 10;
 constexpr uint32_t kSplit = kNumCollectives;
+// Between an error of MPI and the word of the mesh on what happened.
+constexpr std::chrono::milliseconds kErrorPatience{500};
 
 // Before the floats of the first message that a pair exchanges in a collective.
 struct Header {
@@ -260,14 +263,21 @@ void MpiCommunicator::BeginRound(const Header& header, const Spans& send,
 
 Status MpiCommunicator::AwaitRound() {
   Backoff backoff;
+  std::optional<Clock::time_point> failed;
   while (true) {
     int done = 0;
-    const int error = MPI_Testall(static_cast<int>(staging_->requests.size()), staging_->requests.data(),
-                                  &done, MPI_STATUSES_IGNORE);
+    int error = MPI_SUCCESS;
+    if (!failed) {
+      error = MPI_Testall(static_cast<int>(staging_->requests.size()), staging_->requests.data(), &done,
+                          MPI_STATUSES_IGNORE);
+    }
     if (error == MPI_SUCCESS && done != 0) return Status::Ok();
-    if (error != MPI_SUCCESS)
-      Abort(InternalError(
-          StrCat("MPI on rank ", group_->world_ranks()[static_cast<size_t>(rank_)], ": ", ErrorText(error))));
+    // A rank that died can show here first. The mesh knows better who it was.
+    if (error != MPI_SUCCESS) failed = Clock::now();
+    if (failed && Clock::now() - *failed > kErrorPatience) {
+      Abort(Unavailable(StrCat("rank ", group_->world_ranks()[static_cast<size_t>(rank_)],
+                               ": MPI lost a message to or from another rank")));
+    }
     if (!group_->Usable(exchanges_)) {
       static std::vector<std::unique_ptr<Staging>> kept;
       kept.push_back(std::exchange(staging_, std::make_unique<Staging>(static_cast<size_t>(size_))));

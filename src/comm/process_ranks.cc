@@ -151,9 +151,9 @@ void ProcessRanks::OnFailure(std::function<void(const Status&)> callback) {
   {
     const std::lock_guard lock(mutex_);
     already = status_;
-    if (already.ok()) on_failure_ = callback;
+    if (already.ok()) on_failure_.push_back(callback);
   }
-  if (!already.ok() && callback) callback(already);
+  if (!already.ok()) callback(already);
 }
 
 void ProcessRanks::AwaitEndOfRankZero(std::chrono::milliseconds limit) {
@@ -216,7 +216,7 @@ void ProcessRanks::OnClosed(int rank) {
     changed_.notify_all();
   }
   liveness_.Forget(rank);
-  if (!expected) Lose(InternalError(StrCat(NameOf(rank), " is gone: its process has ended")), true);
+  if (!expected) Lose(Unavailable(StrCat(NameOf(rank), " is gone: its process has ended")), true);
 }
 
 void ProcessRanks::OnTick() {
@@ -226,22 +226,22 @@ void ProcessRanks::OnTick() {
   out.Put(pulse.progress);
   mesh_->SendToAll(kPulse, out.bytes());
   liveness_.Observe(rank(), pulse, Clock::now());
-  if (const auto verdict = liveness_.Check(Clock::now())) Lose(InternalError(verdict->reason), true);
+  if (const auto verdict = liveness_.Check(Clock::now())) Lose(Unavailable(verdict->reason), true);
 }
 
 void ProcessRanks::Lose(const Status& reason, bool tell_others) {
-  std::function<void(const Status&)> callback;
+  std::vector<std::function<void(const Status&)>> callbacks;
   {
     const std::lock_guard lock(mutex_);
     if (!status_.ok() || leaving_) return;
     status_ = reason;
-    callback = std::move(on_failure_);
+    callbacks.swap(on_failure_);
     changed_.notify_all();
   }
   group_->Abort(reason);
   messages_.Close();
   if (tell_others && mesh_ != nullptr) mesh_->SendToAll(kFail, EncodeFailure(0, reason));
-  if (callback) callback(reason);
+  for (const auto& callback : callbacks) callback(reason);
 }
 
 std::string ProcessRanks::NameOf(int rank) const {

@@ -56,7 +56,8 @@ class ProcessRanks final : private MeshListener {
   Status status() const;
   // The ranks are of no more use: all of them learn why. Any thread.
   void Fail(const Status& reason);
-  // Called once, on some thread, when the ranks are lost; at once when they are already. Must not block.
+  // Called once, on some thread, when the ranks are lost; at once when they are already. Must not block, and
+  // stays for good.
   void OnFailure(std::function<void(const Status&)> callback);
   // Waits until rank 0 has closed its connection, or `limit` has passed.
   void AwaitEndOfRankZero(std::chrono::milliseconds limit);
@@ -86,7 +87,7 @@ class ProcessRanks final : private MeshListener {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   Status status_;
-  std::function<void(const Status&)> on_failure_;
+  std::vector<std::function<void(const Status&)>> on_failure_;
   std::vector<bool> gone_;  // has said goodbye or closed
   bool leaving_ = false;
   std::vector<std::deque<std::vector<std::byte>>> gathered_;  // by rank, in order of the calls

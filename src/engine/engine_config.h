@@ -11,6 +11,10 @@
 #include "engine/parallel_options.h"
 #include "tensor/device.h"
 
+namespace perigee::comm {
+class ProcessRanks;
+}
+
 namespace perigee::engine {
 
 // Zero means "decide for me"; Resolve writes the decided value back.
@@ -75,7 +79,12 @@ int64_t DefaultChunk(int32_t attn_cp);
 // exceed the memory. Pure.
 StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelLimits& model, const Machine& whole);
 
-// Loads the model and starts the loop. Errors name file, tensor or flag.
-StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config);
+// Loads the model and starts the loop. Errors name file, tensor or flag. Ranks are threads of this process,
+// or the processes that mpirun started, of which this is rank 0: then the call is collective with
+// FollowEngine on all others, and `processes` outlives the engine.
+StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config, comm::ProcessRanks* processes = nullptr);
+// What every other process does: loads its part of the model and runs rank 0's steps until rank 0 says
+// goodbye. An error when the ranks do not come together or lose each other.
+Status FollowEngine(EngineConfig config, comm::ProcessRanks* processes);
 
 }  // namespace perigee::engine

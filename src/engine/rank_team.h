@@ -12,18 +12,21 @@
 
 namespace perigee::engine {
 
-// The ranks of one process. Rank 0 runs on the caller's thread; every other rank on a thread of its own that
-// follows the plans it is sent and sleeps between them. Run is called by one thread at a time.
+// All ranks of the model, as the step loop sees them. Here they are in one process: rank 0 runs on the
+// caller's thread, every other rank on a thread of its own that follows the plans it is sent and sleeps
+// between them. ProcessTeam is the form in which they are processes. Run is called by one thread at a time.
 class RankTeam {
  public:
   explicit RankTeam(std::vector<std::unique_ptr<Worker>> workers);
-  ~RankTeam();
+  virtual ~RankTeam();
   RankTeam(const RankTeam&) = delete;
   RankTeam& operator=(const RankTeam&) = delete;
 
-  // Sends the plan to every rank and runs rank 0's part. After an error the team is of no more use.
-  StatusOr<std::vector<SpanResult>> Run(const batch::BatchPlan& plan, const Sampler& sampler);
+  // Sends the plan to every rank and runs rank 0's part. After an error the team is of no more use, but the
+  // sampler may be in use until the team is destroyed.
+  virtual StatusOr<std::vector<SpanResult>> Run(const batch::BatchPlan& plan, const Sampler& sampler);
 
+  // Of a rank of this process; rank 0 always is.
   const Worker& worker(size_t rank) const { return *workers_[rank]; }
   size_t size() const { return workers_.size(); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
 #include "base/check.h"
 
@@ -31,17 +32,23 @@ void Sampler::Add(RequestId id, const Request& request) {
       .prompt_size = static_cast<int64_t>(request.prompt.size()),
       .logprobs = params.logprobs,
       .top_logprobs = params.top_logprobs};
+  const std::unique_lock lock(mutex_);
   PERIGEE_CHECK(entries_.emplace(id, entry).second);
 }
 
 void Sampler::Remove(RequestId id) {
+  const std::unique_lock lock(mutex_);
   entries_.erase(id);
 }
 
 TokenOutput Sampler::Choose(RequestId id, int64_t length, std::span<const float> logits, float lse) const {
-  const auto found = entries_.find(id);
-  PERIGEE_CHECK(found != entries_.end());
-  const Entry& entry = found->second;
+  Entry entry;
+  {
+    const std::shared_lock lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return {};
+    entry = found->second;
+  }
   PERIGEE_CHECK(length >= entry.prompt_size);
   const auto index = static_cast<uint64_t>(length - entry.prompt_size);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <shared_mutex>
 #include <span>
 #include <unordered_map>
 
@@ -13,8 +14,8 @@ namespace perigee::engine {
 float LogProb(float logit, float lse);
 
 // Chooses tokens by each request's own parameters. The random number of a token depends on the request's
-// seed, its choice number and the token's index alone, so neither batch nor preemption changes it. Add and
-// Remove on one thread; Choose from several at once in between.
+// seed, its choice number and the token's index alone, so neither batch nor preemption changes it. Any
+// thread: a step that was given up may still be choosing when its requests are removed.
 class Sampler {
  public:
   // `engine_seed` gives unseeded requests a seed of their own each.
@@ -24,7 +25,7 @@ class Sampler {
   void Remove(RequestId id);
 
   // The token that follows the first `length` tokens of a request. logits [vocab_size] are finite, lse is
-  // their log-sum-exp.
+  // their log-sum-exp. A request that has been removed gets token 0.
   TokenOutput Choose(RequestId id, int64_t length, std::span<const float> logits, float lse) const;
 
  private:
@@ -38,6 +39,7 @@ class Sampler {
   };
 
   const uint64_t engine_seed_;
+  mutable std::shared_mutex mutex_;  // guards entries_
   std::unordered_map<RequestId, Entry> entries_;
 };
 

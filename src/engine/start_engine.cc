@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,9 +13,12 @@
 #include "cache/cache_budget.h"
 #include "comm/factory.h"
 #include "comm/process_grid.h"
+#include "comm/process_ranks.h"
 #include "engine/engine_config.h"
 #include "engine/engine_impl.h"
 #include "engine/plan_rates.h"
+#include "engine/process_start.h"
+#include "engine/process_team.h"
 #include "kernels/device_context.h"
 #include "model/registry.h"
 #include "tensor/device_memory.h"
@@ -37,64 +41,70 @@ ModelLimits LimitsOf(const model::ModelFiles& files, const EngineConfig& config)
   return limits;
 }
 
-// Builds the model of every rank, each on a thread of its own. Progress is rank 0's.
-std::vector<std::unique_ptr<model::CausalLm>> BuildModels(const model::ModelFiles& files,
-                                                          const EngineConfig& config) {
-  const ParallelOptions& o = config.parallel;
-  std::vector<std::unique_ptr<model::CausalLm>> models(static_cast<size_t>(o.tp));
+// The ranks that live in this process.
+std::vector<int> LocalRanks(const ParallelOptions& o, const comm::ProcessRanks* processes) {
+  if (processes != nullptr) return {processes->rank()};
+  std::vector<int> ranks;
+  for (int rank = 0; rank < o.tp; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+// Runs body(i) for each of `count` ranks of this process, on a thread of its own.
+void OnEach(size_t count, const std::function<void(size_t)>& body) {
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < o.tp; ++rank) {
-    threads.emplace_back([&, rank] {
-      SetTraceRank(rank);
-      models[static_cast<size_t>(rank)] = files.Build(
-          ShardOfRank(o, rank), rank == 0 ? config.load_progress : std::function<void(uint64_t, uint64_t)>(),
-          config.device);
-    });
-  }
+  for (size_t i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
   for (std::thread& t : threads) t.join();
+}
+
+// Builds the models of the ranks. Progress is the first one's.
+std::vector<std::unique_ptr<model::CausalLm>> BuildModels(const model::ModelFiles& files,
+                                                          const EngineConfig& config,
+                                                          const std::vector<int>& ranks) {
+  std::vector<std::unique_ptr<model::CausalLm>> models(ranks.size());
+  OnEach(ranks.size(), [&](size_t i) {
+    SetTraceRank(ranks[i]);
+    models[i] =
+        files.Build(ShardOfRank(config.parallel, ranks[i]),
+                    i == 0 ? config.load_progress : std::function<void(uint64_t, uint64_t)>(), config.device);
+  });
   return models;
 }
 
-// Workers of all ranks with their groups. Splitting is collective, so every rank does it on a thread of its
-// own.
-StatusOr<std::unique_ptr<RankTeam>> MakeTeam(std::vector<std::unique_ptr<model::CausalLm>> models,
-                                             const EngineConfig& config, const StepPolicy& policy) {
+// The workers of this process's ranks with their groups; collective over all ranks.
+StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(
+    std::vector<std::unique_ptr<model::CausalLm>> models, const std::vector<int>& ranks,
+    const EngineConfig& config, const StepPolicy& policy, comm::ProcessRanks* processes) {
   const ParallelOptions& o = config.parallel;
-  const auto ranks = static_cast<int64_t>(models.size());
-  std::vector<std::unique_ptr<Worker>> workers(models.size());
-  const auto make = [&](int64_t rank, comm::ProcessGrid grid) {
+  std::vector<std::unique_ptr<comm::Communicator>> threads_world;
+  if (processes == nullptr && o.tp > 1) {
+    PERIGEE_ASSIGN_OR_RETURN(threads_world, comm::MakeInProcessWorld("thread", o.tp));
+  }
+  std::vector<std::unique_ptr<Worker>> workers(ranks.size());
+  std::vector<Status> failures(ranks.size());
+  OnEach(ranks.size(), [&](size_t i) {
+    comm::ProcessGrid grid;
+    if (o.tp > 1) {
+      comm::Communicator& world = processes == nullptr ? *threads_world[i] : processes->world();
+      StatusOr<comm::ProcessGrid> made = comm::MakeProcessGrid(world, o.attn_cp, o.ep);
+      if (!made.ok()) {
+        failures[i] = made.status();
+        return;
+      }
+      grid = std::move(made).value();
+    }
     const int64_t threads =
-        PartBegin(rank + 1, config.threads, ranks) - PartBegin(rank, config.threads, ranks);
-    workers[static_cast<size_t>(rank)] =
-        std::make_unique<Worker>(std::move(models[static_cast<size_t>(rank)]),
+        PartBegin(ranks[i] + 1, config.threads, o.tp) - PartBegin(ranks[i], config.threads, o.tp);
+    workers[i] =
+        std::make_unique<Worker>(std::move(models[i]),
                                  WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
                                               .num_slots = NumStateSlots(config),
                                               .threads = static_cast<int>(std::max<int64_t>(threads, 1)),
                                               .policy = policy,
                                               .device = config.device},
                                  std::move(grid));
-  };
-  if (o.tp == 1) {
-    make(0, {});
-    return std::make_unique<RankTeam>(std::move(workers));
-  }
-  PERIGEE_ASSIGN_OR_RETURN(auto world, comm::MakeInProcessWorld("thread", o.tp));
-  std::vector<Status> failures(models.size());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < o.tp; ++rank) {
-    threads.emplace_back([&, rank] {
-      StatusOr<comm::ProcessGrid> grid =
-          comm::MakeProcessGrid(*world[static_cast<size_t>(rank)], o.attn_cp, o.ep);
-      if (grid.ok()) {
-        make(rank, std::move(grid).value());
-      } else {
-        failures[static_cast<size_t>(rank)] = grid.status();
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
+  });
   for (const Status& s : failures) PERIGEE_RETURN_IF_ERROR(s);
-  return std::make_unique<RankTeam>(std::move(workers));
+  return workers;
 }
 
 std::vector<TokenId> Union(std::vector<TokenId> a, const std::vector<TokenId>& b) {
@@ -127,36 +137,112 @@ void LogPrefixCache(const EngineConfig& config) {
   }
 }
 
-}  // namespace
+// What is known before any weight is read.
+struct Opened {
+  ParallelPlan parallel;
+  parallel::Rates rates;
+  Machine machine;  // of this process
+  std::unique_ptr<model::ModelFiles> files;
+};
 
-StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config) {
-  PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
-  PERIGEE_ASSIGN_OR_RETURN(const ParallelPlan parallel, ResolveParallel(config.parallel));
-  PERIGEE_ASSIGN_OR_RETURN(const parallel::Rates rates, ReadRates(config.parallel));
-  PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<model::ModelFiles> files,
-                           model::OpenModel(config.model_path));
-  PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, files->sizes()));
-  for (const std::string& notice : parallel.notices) LogWarning(notice);
-  const ModelLimits limits = LimitsOf(*files, config);
+// What the pools are planned with: the memory of the device.
+StatusOr<Machine> ReadMachineOf(Device device) {
   Machine machine = ReadMachine();
-  if (config.device != Device::kCpu) {
-    PERIGEE_RETURN_IF_ERROR(device_memory::Open(0));
-    // The rank's scratch memory is not for pools.
-    const size_t free = device_memory::Ask().free;
-    machine.available_bytes = free - std::min(free, kernels::DeviceContext::kScratchBytes);
+  if (device == Device::kCpu) return machine;
+  PERIGEE_RETURN_IF_ERROR(device_memory::Open(0));
+  // The rank's scratch memory is not for pools.
+  const size_t free = device_memory::Ask().free;
+  machine.available_bytes = free - std::min(free, kernels::DeviceContext::kScratchBytes);
+  return machine;
+}
+
+StatusOr<Opened> Open(const EngineConfig& config) {
+  PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
+  Opened opened;
+  PERIGEE_ASSIGN_OR_RETURN(opened.parallel, ResolveParallel(config.parallel));
+  PERIGEE_ASSIGN_OR_RETURN(opened.rates, ReadRates(config.parallel));
+  PERIGEE_ASSIGN_OR_RETURN(opened.files, model::OpenModel(config.model_path));
+  PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, opened.files->sizes()));
+  PERIGEE_ASSIGN_OR_RETURN(opened.machine, ReadMachineOf(config.device));
+  return opened;
+}
+
+// What all processes must have in common, for them to compare and for a person to read.
+std::string Fingerprint(const EngineConfig& config, const StatusOr<Opened>& opened) {
+  if (!opened.ok()) return "";
+  const ParallelOptions& o = config.parallel;
+  const StepPolicy& policy = opened->parallel.policy;
+  return StrCat("--tp ", o.tp, " --attn-cp-size ", o.attn_cp, " --ep-size ", o.ep, ", prompts in mode ",
+                batch::StepModeName(opened->parallel.prefill_mode),
+                opened->parallel.planned ? " or others" : "", " (", o.cp_strategy, ", form ",
+                static_cast<int>(policy.attention_form), "), sizes ", config.context_length, " ",
+                config.max_running_requests, " ", config.max_total_tokens, " ", config.chunked_prefill_size,
+                ", a model of ", opened->files->weight_bytes(), " bytes");
+}
+
+// The ranks of this process, ready to run steps.
+struct Loaded {
+  EngineConfig config;  // with all values decided
+  ModeChooser modes;
+  std::vector<TokenId> stop_ids;
+  std::vector<std::unique_ptr<Worker>> workers;
+};
+
+StatusOr<Loaded> Load(EngineConfig config, comm::ProcessRanks* processes) {
+  StatusOr<Opened> opened = Open(config);
+  StartAgreement agreement{.fingerprint = Fingerprint(config, opened)};
+  if (opened.ok()) agreement.machine = opened->machine;
+  if (processes != nullptr) {
+    PERIGEE_RETURN_IF_ERROR(
+        AgreeOnStart(*processes, opened.ok() ? Status::Ok() : opened.status(), &agreement));
+    config.threads *= config.parallel.tp;  // given for each process, counted over all ranks
   }
-  PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, machine));
-  LogPrefixCache(config);
-  LogMemory(config, limits);
-  std::vector<TokenId> stop_ids = Union(files->stop_ids(), config.extra_stop_ids);
-  PERIGEE_ASSIGN_OR_RETURN(std::unique_ptr<RankTeam> team,
-                           MakeTeam(BuildModels(*files, config), config, parallel.policy));
+  if (!opened.ok()) return opened.status();
+  const model::ModelFiles& files = *opened->files;
+  const ModelLimits limits = LimitsOf(files, config);
+  PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, agreement.machine));
+  if (processes == nullptr || processes->rank() == 0) {
+    for (const std::string& notice : opened->parallel.notices) LogWarning(notice);
+    LogPrefixCache(config);
+    LogMemory(config, limits);
+  }
+  const std::vector<int> ranks = LocalRanks(config.parallel, processes);
+  PERIGEE_ASSIGN_OR_RETURN(auto workers, MakeWorkers(BuildModels(files, config, ranks), ranks, config,
+                                                     opened->parallel.policy, processes));
+  std::vector<TokenId> stop_ids = Union(files.stop_ids(), config.extra_stop_ids);
+  const ParallelPlan& parallel = opened->parallel;
   ModeChooser modes(parallel.prefill_mode);
   if (parallel.planned) {
-    modes = ModeChooser(files->shape(), rates,
+    modes = ModeChooser(files.shape(), opened->rates,
                         {config.parallel.tp, config.parallel.attn_cp, parallel.policy.strategy});
   }
-  return MakeEngine(std::move(team), config, std::move(modes), std::move(stop_ids));
+  return Loaded{.config = std::move(config),
+                .modes = std::move(modes),
+                .stop_ids = std::move(stop_ids),
+                .workers = std::move(workers)};
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config, comm::ProcessRanks* processes) {
+  PERIGEE_ASSIGN_OR_RETURN(Loaded loaded, Load(std::move(config), processes));
+  std::unique_ptr<RankTeam> team;
+  if (processes == nullptr) {
+    team = std::make_unique<RankTeam>(std::move(loaded.workers));
+  } else {
+    team = std::make_unique<ProcessTeam>(std::move(loaded.workers[0]), processes);
+  }
+  return MakeEngine(std::move(team), loaded.config, std::move(loaded.modes), std::move(loaded.stop_ids));
+}
+
+Status FollowEngine(EngineConfig config, comm::ProcessRanks* processes) {
+  PERIGEE_ASSIGN_OR_RETURN(const Loaded loaded, Load(std::move(config), processes));
+  Worker& worker = *loaded.workers[0];
+  const batch::PlanLimits limits{.vocab_size = worker.model().vocab_size(),
+                                 .num_blocks = loaded.config.max_total_tokens / cache::kBlockTokens,
+                                 .num_slots = NumStateSlots(loaded.config),
+                                 .block_tokens = cache::kBlockTokens};
+  return FollowPlans(worker, limits, *processes);
 }
 
 }  // namespace perigee::engine

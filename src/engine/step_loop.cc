@@ -33,9 +33,9 @@ StepLoop::StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<Ran
                    ModeChooser modes, std::vector<TokenId> stop_ids, uint64_t seed)
     : stop_ids_(std::move(stop_ids)),
       scheduler_(config),
+      sampler_(seed),
       team_(std::move(team)),
-      modes_(std::move(modes)),
-      sampler_(seed) {
+      modes_(std::move(modes)) {
   PublishStats();
   thread_ = std::thread([this] { Loop(); });
 }

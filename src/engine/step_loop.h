@@ -67,10 +67,10 @@ class StepLoop {
 
   const std::vector<TokenId> stop_ids_;
   scheduler::Scheduler scheduler_;
+  Sampler sampler_;  // before the team, which may be using it to the end
   const std::unique_ptr<RankTeam> team_;
   const ModeChooser modes_;
   ModeSteps steps_by_mode_;
-  Sampler sampler_;
   Deliveries deliveries_;
   uint64_t applied_ = 0;  // submissions that reached the scheduler
 

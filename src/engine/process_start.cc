@@ -57,23 +57,27 @@ Status AgreeOnStart(comm::ProcessRanks& ranks, const Status& own, StartAgreement
   PERIGEE_ASSIGN_OR_RETURN(const auto said, ranks.AllGather(Encode(mine)));
   std::vector<Statement> all(said.size());
   for (size_t r = 0; r < said.size(); ++r) {
-    if (!Decode(said[r], &all[r])) return InternalError(StrCat("rank ", r, " is another build of this program"));
+    if (!Decode(said[r], &all[r]))
+      return InternalError(StrCat("rank ", r, " is another build of this program"));
   }
   for (size_t r = 0; r < all.size(); ++r) {
     const Status& status = all[r].status;
-    if (!status.ok()) return r == 0 ? status : Status(status.code(), StrCat("rank ", r, ": ", status.message()));
+    if (!status.ok())
+      return r == 0 ? status : Status(status.code(), StrCat("rank ", r, ": ", status.message()));
   }
   uint64_t share = std::numeric_limits<uint64_t>::max();
   int32_t threads = 0;
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].fingerprint != all[0].fingerprint) {
-      return InvalidArgument(StrCat("rank ", r, " has ", all[r].fingerprint, ", rank 0 has ", all[0].fingerprint,
+      return InvalidArgument(StrCat("rank ", r, " has ", all[r].fingerprint, ", rank 0 has ",
+                                    all[0].fingerprint,
                                     ": every rank needs the same program, flags and model"));
     }
     share = std::min(share, all[r].machine.available_bytes / static_cast<uint64_t>(all[r].ranks_on_host));
     threads += std::max(1, all[r].machine.cores / all[r].ranks_on_host);
   }
-  agreement->machine = {.available_bytes = share * all.size(), .cores = threads, .random = all[0].machine.random};
+  agreement->machine = {
+      .available_bytes = share * all.size(), .cores = threads, .random = all[0].machine.random};
   return Status::Ok();
 }
 

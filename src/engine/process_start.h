@@ -14,9 +14,9 @@ struct StartAgreement {
   std::string fingerprint;  // of program, flags and model: must be the same everywhere
 };
 
-// Collective. `own`: whether this process may go on. Ok when all may, and then machine is the same everywhere:
-// memory as if every rank had what the poorest one has, the compute threads of all, rank 0's random number.
-// Otherwise the first rank's reason, the same on all.
+// Collective. `own`: whether this process may go on. Ok when all may, and then machine is the same
+// everywhere: memory as if every rank had what the poorest one has, the compute threads of all, rank 0's
+// random number. Otherwise the first rank's reason, the same on all.
 Status AgreeOnStart(comm::ProcessRanks& ranks, const Status& own, StartAgreement* agreement);
 
 }  // namespace perigee::engine

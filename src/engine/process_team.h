@@ -17,7 +17,8 @@
 namespace perigee::engine {
 
 // Ranks that are processes, seen from rank 0. Its worker runs on a thread of its own, so that Run returns as
-// soon as a rank is lost, however long the worker's present kernel takes: its requests are not to wait for it.
+// soon as a rank is lost, however long the worker's present kernel takes: its requests are not to wait for
+// it.
 class ProcessTeam final : public RankTeam {
  public:
   // ranks outlives the team.

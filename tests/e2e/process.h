@@ -20,6 +20,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   void Signal(int signal) const;
   // The exit status, or 128 + the signal that ended it, or -1 when it still runs after `limit`.
   int Wait(std::chrono::seconds limit = std::chrono::seconds(120));

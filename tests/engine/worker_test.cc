@@ -28,17 +28,17 @@ batch::PlannedSpan Span(RequestId id, std::vector<int32_t> tokens, int64_t prefi
   return span;
 }
 
-Sampler MakeSampler(std::vector<RequestId> ids, size_t prompt_size) {
-  Sampler sampler(1);
+std::unique_ptr<Sampler> MakeSampler(std::vector<RequestId> ids, size_t prompt_size) {
+  auto sampler = std::make_unique<Sampler>(1);
   for (const RequestId id : ids) {
-    sampler.Add(id, {.prompt = std::vector<TokenId>(prompt_size, 0),
-                     .sampling = {.temperature = 0, .logprobs = true}});
+    sampler->Add(id, {.prompt = std::vector<TokenId>(prompt_size, 0),
+                      .sampling = {.temperature = 0, .logprobs = true}});
   }
   return sampler;
 }
 
 TEST(WorkerTest, RanksInOneProcessDoNotShareAnything) {
-  const Sampler sampler = MakeSampler({1, 2}, 3);
+  const std::unique_ptr<Sampler> sampler = MakeSampler({1, 2}, 3);
   batch::BatchPlan mine, other;
   mine.spans = {Span(1, {4, 5, 6}, 0, 0, {3})};
   other.spans = {Span(2, {9, 9, 9}, 0, 0, {3})};
@@ -47,27 +47,27 @@ TEST(WorkerTest, RanksInOneProcessDoNotShareAnything) {
   next.spans = {Span(1, {8}, 3, 0, {3})};
 
   Worker alone = MakeWorker();
-  ASSERT_TRUE(alone.Run(mine, &sampler).ok());
-  const std::vector<SpanResult> expected = alone.Run(next, &sampler).value();
+  ASSERT_TRUE(alone.Run(mine, sampler.get()).ok());
+  const std::vector<SpanResult> expected = alone.Run(next, sampler.get()).value();
 
   Worker a = MakeWorker(), b = MakeWorker(3);
-  ASSERT_TRUE(a.Run(mine, &sampler).ok());
-  ASSERT_TRUE(b.Run(other, &sampler).ok());
-  const std::vector<SpanResult> seen = a.Run(next, &sampler).value();
+  ASSERT_TRUE(a.Run(mine, sampler.get()).ok());
+  ASSERT_TRUE(b.Run(other, sampler.get()).ok());
+  const std::vector<SpanResult> seen = a.Run(next, sampler.get()).value();
   EXPECT_EQ(seen[0].token.id, expected[0].token.id);
   EXPECT_EQ(seen[0].token.logprob, expected[0].token.logprob);
-  ASSERT_TRUE(b.Run(mine, &sampler).ok());
-  EXPECT_EQ(b.Run(next, &sampler).value()[0].token.logprob, expected[0].token.logprob)
+  ASSERT_TRUE(b.Run(mine, sampler.get()).ok());
+  EXPECT_EQ(b.Run(next, sampler.get()).value()[0].token.logprob, expected[0].token.logprob)
       << "stale slot or block";
 }
 
 TEST(WorkerTest, NeighboursInTheStepChangeNothing) {
-  const Sampler sampler = MakeSampler({1, 2, 3}, 2);
+  const std::unique_ptr<Sampler> sampler = MakeSampler({1, 2, 3}, 2);
   batch::BatchPlan together, single;
   together.spans = {Span(1, {1, 2}, 0, 2, {0}), Span(2, {3, 4}, 0, 0, {5}), Span(3, {5, 6}, 0, 1, {1})};
   single.spans = {Span(2, {3, 4}, 0, 3, {7})};
-  const std::vector<SpanResult> many = MakeWorker(2).Run(together, &sampler).value();
-  const std::vector<SpanResult> one = MakeWorker().Run(single, &sampler).value();
+  const std::vector<SpanResult> many = MakeWorker(2).Run(together, sampler.get()).value();
+  const std::vector<SpanResult> one = MakeWorker().Run(single, sampler.get()).value();
   ASSERT_EQ(many.size(), 3u);
   EXPECT_EQ(many[1].token.id, one[0].token.id);
   EXPECT_EQ(many[1].token.logprob, one[0].token.logprob);
@@ -75,7 +75,7 @@ TEST(WorkerTest, NeighboursInTheStepChangeNothing) {
 }
 
 TEST(WorkerTest, UntouchedSlotsKeepTheirState) {
-  const Sampler sampler = MakeSampler({1, 2}, 2);
+  const std::unique_ptr<Sampler> sampler = MakeSampler({1, 2}, 2);
   batch::BatchPlan first, second;
   first.spans = {Span(1, {1, 2}, 0, 0, {0}), Span(2, {3, 4}, 0, 1, {1})};
   second.phase = batch::Phase::kDecode;
@@ -85,15 +85,15 @@ TEST(WorkerTest, UntouchedSlotsKeepTheirState) {
   third.spans = {Span(1, {6}, 2, 0, {0})};
 
   Worker worker = MakeWorker();
-  ASSERT_TRUE(worker.Run(first, &sampler).ok());
+  ASSERT_TRUE(worker.Run(first, sampler.get()).ok());
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(worker.Run(second, &sampler).ok());
+    ASSERT_TRUE(worker.Run(second, sampler.get()).ok());
     second.spans[0].prefix += 1;
   }
-  const std::vector<SpanResult> late = worker.Run(third, &sampler).value();
+  const std::vector<SpanResult> late = worker.Run(third, sampler.get()).value();
   Worker fresh = MakeWorker();
-  ASSERT_TRUE(fresh.Run(first, &sampler).ok());
-  EXPECT_EQ(late[0].token.logprob, fresh.Run(third, &sampler).value()[0].token.logprob);
+  ASSERT_TRUE(fresh.Run(first, sampler.get()).ok());
+  EXPECT_EQ(late[0].token.logprob, fresh.Run(third, sampler.get()).value()[0].token.logprob);
 }
 
 }  // namespace

@@ -15,6 +15,9 @@
 #include "kernels/device_context.h"
 #include "model/registry.h"
 #include "parallel/step_layout.h"
+#ifdef PERIGEE_TEST_UNDER_MPIRUN
+#include "testing/mpi_ranks.h"
+#endif
 
 namespace perigee::testing {
 
@@ -46,6 +49,50 @@ void OnRanks(size_t ranks, const std::function<void(size_t)>& body) {
   for (std::thread& t : threads) t.join();
 }
 
+using World = std::vector<std::unique_ptr<comm::Communicator>>;
+
+#ifdef PERIGEE_TEST_UNDER_MPIRUN
+// The ranks of this process with their world; collective over all processes.
+World WorldHere(int tp) {
+  comm::ProcessRanks& processes = test::ProcessRanksOfTest();
+  auto world = processes.world().Split(processes.rank() < tp ? 0 : 1, processes.rank());
+  PERIGEE_CHECK(world.ok());
+  World here;
+  if (processes.rank() < tp) here.push_back(std::move(world).value());
+  return here;
+}
+
+// Fills in the columns [rows, vocab] that other processes have computed.
+void GatherColumns(comm::Communicator& shares, int64_t rows, int64_t vocab, std::vector<float>& logits) {
+  std::vector<int64_t> counts;
+  std::vector<float> own, all(logits.size());
+  for (int s = 0; s < shares.size(); ++s) {
+    const int64_t begin = PartBegin(s, vocab, shares.size()), end = PartBegin(s + 1, vocab, shares.size());
+    counts.push_back(rows * (end - begin));
+    if (s != shares.rank()) continue;
+    for (int64_t r = 0; r < rows; ++r) {
+      own.insert(own.end(), logits.begin() + r * vocab + begin, logits.begin() + r * vocab + end);
+    }
+  }
+  EXPECT_TRUE(shares.AllGather(own, all, counts).ok());
+  auto from = all.begin();
+  for (int s = 0; s < shares.size(); ++s) {
+    const int64_t begin = PartBegin(s, vocab, shares.size());
+    const int64_t width = PartBegin(s + 1, vocab, shares.size()) - begin;
+    for (int64_t r = 0; r < rows; ++r, from += width)
+      std::copy_n(from, width, logits.begin() + r * vocab + begin);
+  }
+}
+#else
+World WorldHere(int tp) {
+  auto world = comm::MakeInProcessWorld("thread", tp);
+  PERIGEE_CHECK(world.ok());
+  return std::move(world).value();
+}
+
+void GatherColumns(comm::Communicator&, int64_t, int64_t, std::vector<float>&) {}
+#endif
+
 }  // namespace
 
 ModelHarness::ModelHarness(const std::string& folder, int threads, int64_t max_seqs, int64_t max_tokens)
@@ -60,7 +107,10 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
     return;
   }
   vocab_size_ = (*files)->sizes().vocab_size;
-  for (int r = 0; r < ranks.tp; ++r) {
+  World world;
+  if (ranks.tp > 1) world = WorldHere(ranks.tp);
+  for (size_t i = 0; i < (ranks.tp > 1 ? world.size() : 1); ++i) {
+    const int r = ranks.tp > 1 ? world[i]->rank() : 0;
     const comm::GridPosition p{.tp = ranks.tp, .attn_cp = ranks.attn_cp, .ep = ranks.ep, .rank = r};
     parallel::Shard shard = parallel::ShardOf(p);
     shard.holds_kda = ranks.prefill_mode == batch::StepMode::kState;
@@ -68,10 +118,8 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
                                             blocks_per_seq_ * max_seqs, max_seqs, ranks.device));
   }
   if (ranks.tp == 1) return;
-  auto world = comm::MakeInProcessWorld("thread", ranks.tp);
-  PERIGEE_CHECK(world.ok());
   OnRanks(ranks_.size(), [&](size_t r) {
-    auto grid = comm::MakeProcessGrid(*(*world)[r], ranks.attn_cp, ranks.ep);
+    auto grid = comm::MakeProcessGrid(*world[r], ranks.attn_cp, ranks.ep);
     EXPECT_TRUE(grid.ok());
     ranks_[r]->grid = std::move(grid).value();
     ranks_[r]->parallel = parallel::ContextOf(ranks_[r]->grid);
@@ -127,6 +175,7 @@ std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan,
   } else {
     OnRanks(ranks_.size(), run);
   }
+  if (config_.tp > 1) GatherColumns(*ranks_[0]->grid.tp, rows, vocab_size_, logits);
   return logits;
 }
 

@@ -18,7 +18,8 @@ namespace perigee::testing {
 // keeps the logits of every row.
 class ModelHarness {
  public:
-  // How the model is spread: ranks are threads of this process.
+  // How the model is spread: ranks are threads of this process, or, in tests that run under mpirun, processes
+  // that all do the same with their harness.
   struct Ranks {
     int tp = 1;
     int attn_cp = 1;
@@ -37,6 +38,8 @@ class ModelHarness {
   ~ModelHarness();
 
   int64_t vocab_size() const { return vocab_size_; }
+  // False in a process that is none of the ranks, which has no logits.
+  bool takes_part() const { return !ranks_.empty(); }
 
   // One sequence fed in pieces: prefill pieces of `piece` rows (0: whole), the last `decode_rows` rows one by
   // one in the decode form.

@@ -80,6 +80,7 @@ void ExpectSameBits(const std::string& folder, const std::vector<Case>& cases) {
   }
   for (const Case& c : cases) {
     ModelHarness harness(folder, 1, c.ranks);
+    if (!harness.takes_part()) continue;
     const std::vector<std::vector<float>> spread = harness.Run(batch);
     ASSERT_EQ(spread.size(), one.size());
     for (size_t s = 0; s < one.size(); ++s) {
@@ -110,7 +111,9 @@ TEST(RanksTest, RowsThatNobodyWantsDoNotMatter) {
   for (const Ranks& r : {Ranks{.tp = 2}, Ranks{.tp = 4, .attn_cp = 4, .prefill_mode = StepMode::kHead},
                          Ranks{.tp = 4, .attn_cp = 2, .prefill_mode = StepMode::kHead},
                          Ranks{.tp = 4, .attn_cp = 4, .prefill_mode = StepMode::kReplicated}}) {
-    EXPECT_EQ(ModelHarness(folder, 1, r).RunSampled(batch), expected) << NameOf(r);
+    ModelHarness harness(folder, 1, r);
+    if (!harness.takes_part()) continue;
+    EXPECT_EQ(harness.RunSampled(batch), expected) << NameOf(r);
   }
 }
 

@@ -43,7 +43,10 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::RunItems(const std::function<void(int64_t)>& body, int64_t n) {
   inside_parallel = true;
-  for (int64_t i = next_.fetch_add(1); i < n; i = next_.fetch_add(1)) body(i);
+  for (int64_t i = next_.fetch_add(1); i < n; i = next_.fetch_add(1)) {
+    items_begun_.fetch_add(1, std::memory_order_relaxed);
+    body(i);
+  }
   inside_parallel = false;
 }
 
@@ -70,7 +73,10 @@ void ThreadPool::ParallelFor(int64_t n, const std::function<void(int64_t)>& body
   if (n <= 0) return;
   const ScopedFlushDenormals flush;
   if (inside_parallel || workers_.empty() || n == 1) {
-    for (int64_t i = 0; i < n; ++i) body(i);
+    for (int64_t i = 0; i < n; ++i) {
+      items_begun_.fetch_add(1, std::memory_order_relaxed);
+      body(i);
+    }
     return;
   }
   {

@@ -27,6 +27,9 @@ class ThreadPool {
 
   // Runs body(i) for every i in [0, n), each exactly once, in no particular order. Returns when all are done.
   void ParallelFor(int64_t n, const std::function<void(int64_t)>& body);
+  // Pieces of work begun since the start: grows as long as a kernel gets on. Any thread may read it.
+  const std::atomic<uint64_t>& items_begun() const { return items_begun_; }
+
   // Runs body(begin, end) over disjoint ranges that cover [0, n), each but the last at least `grain` long.
   void ParallelRanges(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
@@ -44,6 +47,7 @@ class ThreadPool {
   int64_t items_ = 0;
   int busy_ = 0;
   std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<uint64_t> items_begun_{0};
 };
 
 // Sets flush-to-zero and denormals-are-zero for the current scope (x86; elsewhere nothing).

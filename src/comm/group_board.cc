@@ -96,9 +96,18 @@ std::shared_ptr<ProcessGroup> GroupBoard::FindOrKeep(int tag, const std::functio
   return nullptr;
 }
 
+void GroupBoard::BeginStep(const std::atomic<uint64_t>* work) {
+  const std::lock_guard lock(step_mutex_);
+  work_ = work;
+}
+
 Pulse GroupBoard::pulse() const {
-  const Activity in_step = waiting_.load() ? Activity::kWaiting : Activity::kComputing;
-  return {.activity = in_step_.load() ? in_step : Activity::kIdle, .progress = progress_.load()};
+  Pulse pulse{.collectives = collectives_.load()};
+  const std::lock_guard lock(step_mutex_);
+  if (work_ == nullptr) return pulse;
+  pulse.activity = waiting_.load() ? Activity::kWaiting : Activity::kComputing;
+  pulse.work = work_->load();
+  return pulse;
 }
 
 }  // namespace perigee::comm

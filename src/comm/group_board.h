@@ -44,11 +44,12 @@ class GroupBoard {
   bool OnAbort(std::span<const std::byte> payload);
 
   // What this process does, for its pulse.
-  void SetInStep(bool in_step) { in_step_ = in_step; }
+  void BeginStep(const std::atomic<uint64_t>* work);  // which lives until EndStep
+  void EndStep() { BeginStep(nullptr); }
   void EnterExchange() { waiting_ = true; }
   void LeaveExchange() {
     waiting_ = false;
-    ++progress_;
+    ++collectives_;
   }
   Pulse pulse() const;
 
@@ -68,9 +69,10 @@ class GroupBoard {
   std::map<int, std::weak_ptr<ProcessGroup>> groups_;
   std::map<int, Early> early_;
   int fresh_tag_ = 0;
-  std::atomic<bool> in_step_{false};
+  mutable std::mutex step_mutex_;
+  const std::atomic<uint64_t>* work_ = nullptr;  // guarded by step_mutex_; null between steps
   std::atomic<bool> waiting_{false};
-  std::atomic<uint64_t> progress_{0};
+  std::atomic<uint64_t> collectives_{0};
 };
 
 }  // namespace perigee::comm

@@ -1,6 +1,7 @@
 #include "comm/liveness.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/strings.h"
@@ -32,7 +33,11 @@ Liveness::Liveness(int rank, int size, std::chrono::milliseconds timeout, Clock:
 void Liveness::Observe(int rank, const Pulse& pulse, Clock::time_point now) {
   Seen& seen = seen_[static_cast<size_t>(rank)];
   seen.heard = now;
-  if (pulse.progress != seen.pulse.progress || pulse.activity != seen.pulse.activity) seen.advanced = now;
+  const Pulse& last = seen.pulse;
+  if (std::tie(pulse.activity, pulse.collectives, pulse.work) !=
+      std::tie(last.activity, last.collectives, last.work)) {
+    seen.advanced = now;
+  }
   seen.pulse = pulse;
 }
 
@@ -75,7 +80,7 @@ std::optional<Liveness::Verdict> Liveness::Stall(Clock::time_point now) const {
     const int order = seen.pulse.activity == Activity::kComputing ? 0
                       : seen.pulse.activity == Activity::kIdle    ? 1
                                                                   : 2;
-    return std::pair(seen.watched ? order : 3, seen.pulse.progress);
+    return std::pair(seen.watched ? order : 3, seen.pulse.collectives);
   };
   const auto culprit = std::ranges::min_element(seen_, {}, blame);
   const Pulse& pulse = culprit->pulse;
@@ -84,7 +89,7 @@ std::optional<Liveness::Verdict> Liveness::Stall(Clock::time_point now) const {
                                                                : "waits for the others";
   const auto rank = static_cast<int>(culprit - seen_.begin());
   return Verdict{rank, StrCat("no rank has got on with the step for ", Seconds(timeout_), ": rank ", rank,
-                              " ", doing, " after ", pulse.progress, " collectives")};
+                              " ", doing, " after ", pulse.collectives, " collectives")};
 }
 
 }  // namespace perigee::comm

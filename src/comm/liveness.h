@@ -18,7 +18,8 @@ enum class Activity : uint8_t {
 
 struct Pulse {
   Activity activity = Activity::kIdle;
-  uint64_t progress = 0;  // collectives passed since the start: several for every layer of a step
+  uint64_t collectives = 0;  // passed since the start: several for every layer of a step
+  uint64_t work = 0;         // of the present step's kernels, in pieces that take well below a second
 };
 
 // Tells a rank that has died without closing its sockets, or that was stopped, or a step in which nobody gets

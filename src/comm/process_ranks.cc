@@ -166,7 +166,9 @@ void ProcessRanks::OnMessage(int from, uint8_t kind, std::span<const std::byte> 
   switch (kind) {
     case kPulse: {
       ByteReader in(payload);
-      const Pulse pulse{.activity = static_cast<Activity>(in.Get<uint8_t>()), .progress = in.Get<uint64_t>()};
+      const Pulse pulse{.activity = static_cast<Activity>(in.Get<uint8_t>()),
+                        .collectives = in.Get<uint64_t>(),
+                        .work = in.Get<uint64_t>()};
       understood = in.ok() && in.remaining() == 0 && pulse.activity <= Activity::kWaiting;
       if (understood) liveness_.Observe(from, pulse, Clock::now());
       break;
@@ -223,7 +225,8 @@ void ProcessRanks::OnTick() {
   const Pulse pulse = board_.pulse();
   ByteWriter out;
   out.Put(static_cast<uint8_t>(pulse.activity));
-  out.Put(pulse.progress);
+  out.Put(pulse.collectives);
+  out.Put(pulse.work);
   mesh_->SendToAll(kPulse, out.bytes());
   liveness_.Observe(rank(), pulse, Clock::now());
   if (const auto verdict = liveness_.Check(Clock::now())) Lose(Unavailable(verdict->reason), true);

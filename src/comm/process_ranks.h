@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -49,8 +50,9 @@ class ProcessRanks final : private MeshListener {
   // Waits for the next message of rank 0; nothing once it has said goodbye or the ranks are lost.
   std::optional<std::vector<std::byte>> Receive();
 
-  // Marks a step for the watchdog: inside, this rank computes or waits for others.
-  void SetInStep(bool in_step) { board_.SetInStep(in_step); }
+  // Marks a step for the watchdog: inside, this rank computes, which makes `work` grow, or waits for others.
+  void BeginStep(const std::atomic<uint64_t>* work) { board_.BeginStep(work); }
+  void EndStep() { board_.EndStep(); }
 
   // Ok, or why the ranks are of no more use.
   Status status() const;

@@ -17,8 +17,10 @@ std::vector<std::unique_ptr<Worker>> Only(std::unique_ptr<Worker> worker) {
 // The watchdog sees the step from here to its end.
 class StepScope {
  public:
-  explicit StepScope(comm::ProcessRanks& ranks) : ranks_(ranks) { ranks_.SetInStep(true); }
-  ~StepScope() { ranks_.SetInStep(false); }
+  StepScope(comm::ProcessRanks& ranks, const Worker& worker) : ranks_(ranks) {
+    ranks_.BeginStep(&worker.work_begun());
+  }
+  ~StepScope() { ranks_.EndStep(); }
   StepScope(const StepScope&) = delete;
   StepScope& operator=(const StepScope&) = delete;
 
@@ -70,7 +72,7 @@ void ProcessTeam::Work() {
     lock.unlock();
     std::optional<Result> result;
     {
-      const StepScope in_step(*ranks_);
+      const StepScope in_step(*ranks_, worker(0));
       result = RankTeam::Run(*step.plan, *step.sampler);
     }
     lock.lock();
@@ -87,7 +89,7 @@ Status FollowPlans(Worker& worker, const batch::PlanLimits& limits, comm::Proces
       ranks.Fail(Unavailable(StrCat("rank ", ranks.rank(), ": ", plan.status().message())));
       break;
     }
-    const StepScope in_step(ranks);
+    const StepScope in_step(ranks, worker);
     if (const auto done = worker.Run(*plan, nullptr); !done.ok()) {
       ranks.Fail(done.status());
       break;

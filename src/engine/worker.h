@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -39,6 +40,8 @@ class Worker {
   void Abort(const Status& reason);
 
   const model::CausalLm& model() const { return *model_; }
+  // Pieces of kernels begun since the start. Any thread.
+  const std::atomic<uint64_t>& work_begun() const { return pool_.items_begun(); }
   // Elements sent by this rank since the start, all groups.
   comm::Traffic traffic() const;
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -112,14 +113,18 @@ TEST_F(BoardTest, NonsenseIsRefused) {
 
 TEST_F(BoardTest, PulseSaysWhatTheProcessDoes) {
   EXPECT_EQ(board.pulse().activity, Activity::kIdle);
-  board.SetInStep(true);
+  std::atomic<uint64_t> work{40};
+  board.BeginStep(&work);
   EXPECT_EQ(board.pulse().activity, Activity::kComputing);
   board.EnterExchange();
   EXPECT_EQ(board.pulse().activity, Activity::kWaiting);
-  EXPECT_EQ(board.pulse().progress, 0u);
+  EXPECT_EQ(board.pulse().collectives, 0u);
+  EXPECT_EQ(board.pulse().work, 40u);
   board.LeaveExchange();
   EXPECT_EQ(board.pulse().activity, Activity::kComputing);
-  EXPECT_EQ(board.pulse().progress, 1u);
+  EXPECT_EQ(board.pulse().collectives, 1u);
+  board.EndStep();
+  EXPECT_EQ(board.pulse().activity, Activity::kIdle);
 }
 
 }  // namespace

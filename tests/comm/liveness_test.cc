@@ -109,6 +109,16 @@ TEST_F(LivenessTest, WhoComputesWithoutEndIsNamed) {
       "after 16 collectives");
 }
 
+// One long kernel.
+TEST_F(LivenessTest, WorkWithoutCollectivesIsProgress) {
+  for (Pulse& p : pulses_) p = {Activity::kWaiting, 17};
+  for (uint64_t piece = 0; piece < 50; ++piece) {
+    pulses_[3] = {Activity::kComputing, 16, piece};
+    ASSERT_FALSE(Pass(milliseconds(7000)));
+  }
+  EXPECT_TRUE(Pass(milliseconds(20000)));
+}
+
 // A rank that takes another way and skips a collective.
 TEST_F(LivenessTest, WhoIsIdleWhileOthersWaitIsNamed) {
   for (Pulse& p : pulses_) p = {Activity::kWaiting, 17};
@@ -122,7 +132,7 @@ TEST_F(LivenessTest, WhoIsIdleWhileOthersWaitIsNamed) {
 
 TEST_F(LivenessTest, WhenAllWaitTheOneBehindIsNamed) {
   for (Pulse& p : pulses_) p = {Activity::kWaiting, 17};
-  pulses_[2].progress = 15;
+  pulses_[2].collectives = 15;
   const auto verdict = Pass(milliseconds(20000));
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->rank, 2);

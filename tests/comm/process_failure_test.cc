@@ -2,6 +2,7 @@
 // that end without a goodbye.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -18,10 +19,11 @@ TEST(ProcessFailure, ARankThatSkipsACollectiveIsNamedEverywhere) {
   ProcessRanks& ranks = test::ProcessRanksOfTest();
   std::vector<float> data(10);
   ASSERT_TRUE(ranks.world().AllReduce(data).ok());
-  ranks.SetInStep(true);
+  const std::atomic<uint64_t> work{1};
+  ranks.BeginStep(&work);
   const auto start = std::chrono::steady_clock::now();
   if (ranks.rank() == 1) {
-    ranks.SetInStep(false);
+    ranks.EndStep();
     EXPECT_FALSE(ranks.Receive().has_value());
   }
   const std::string reason = ranks.world().AllReduce(data).message();
@@ -32,6 +34,7 @@ TEST(ProcessFailure, ARankThatSkipsACollectiveIsNamedEverywhere) {
   std::string heard;
   ranks.OnFailure([&](const Status& status) { heard = status.message(); });
   EXPECT_EQ(heard, reason);
+  ranks.EndStep();
 }
 
 }  // namespace

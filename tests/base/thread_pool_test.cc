@@ -29,6 +29,17 @@ TEST(ThreadPool, EveryItemExactlyOnce) {
 }
 
 // Rounds follow each other closely, most of them too short for a worker to wake up in time.
+// Whoever watches a kernel sees it get on.
+TEST(ThreadPool, CountsThePiecesOfWorkAsTheyBegin) {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.items_begun(), 0u);
+    pool.ParallelFor(10, [](int64_t) {});
+    EXPECT_EQ(pool.items_begun(), 10u);
+    pool.ParallelFor(1, [&](int64_t) { EXPECT_EQ(pool.items_begun(), 11u); });
+  }
+}
+
 TEST(ThreadPool, ManyShortRounds) {
   ThreadPool pool(3);
   std::vector<int64_t> sums(4);

@@ -27,19 +27,21 @@ void KdaSummary(const KernelContext& context, const KdaSummaryArgs& a) {
     PERIGEE_CHECK(s.transition != nullptr && s.state != nullptr);
   }
   const int64_t tasks = static_cast<int64_t>(a.segments.size()) * a.num_heads;
-  ForTasks(
-      context, tasks, cpu::KdaSummaryScratchFloats(a.key_dim, a.value_dim), [&](int64_t task, float* scratch) {
-        cpu::KdaSummaryHead(a, a.segments[static_cast<size_t>(task / a.num_heads)], task % a.num_heads, scratch);
-      });
+  ForTasks(context, tasks, cpu::KdaSummaryScratchFloats(a.key_dim, a.value_dim),
+           [&](int64_t task, float* scratch) {
+             cpu::KdaSummaryHead(a, a.segments[static_cast<size_t>(task / a.num_heads)], task % a.num_heads,
+                                 scratch);
+           });
 }
 
 void KdaFold(const KernelContext& context, const KdaFoldArgs& a) {
   PERIGEE_CHECK(a.num_heads > 0 && a.key_dim > 0 && a.value_dim > 0);
   for (const KdaFoldChain& chain : a.chains) CheckChain(a, chain);
   const int64_t tasks = static_cast<int64_t>(a.chains.size()) * a.num_heads;
-  ForTasks(context, tasks, cpu::KdaFoldScratchFloats(a.key_dim, a.value_dim), [&](int64_t task, float* scratch) {
-    cpu::KdaFoldHead(a, a.chains[static_cast<size_t>(task / a.num_heads)], task % a.num_heads, scratch);
-  });
+  ForTasks(
+      context, tasks, cpu::KdaFoldScratchFloats(a.key_dim, a.value_dim), [&](int64_t task, float* scratch) {
+        cpu::KdaFoldHead(a, a.chains[static_cast<size_t>(task / a.num_heads)], task % a.num_heads, scratch);
+      });
 }
 
 }  // namespace perigee::kernels

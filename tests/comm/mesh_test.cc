@@ -60,22 +60,22 @@ class Notes : public MeshListener {
   }
 
   std::vector<Message> AwaitMessages(size_t count) {
-    Await([&] { return messages_.size() >= count; });
-    return messages_;
+    return Await(messages_, [&] { return messages_.size() >= count; });
   }
   std::vector<int> AwaitClosed(size_t count) {
-    Await([&] { return closed_.size() >= count; });
-    return closed_;
+    return Await(closed_, [&] { return closed_.size() >= count; });
   }
   int AwaitTicks(int count) {
-    Await([&] { return ticks_ >= count; });
-    return ticks_;
+    return Await(ticks_, [&] { return ticks_ >= count; });
   }
 
  private:
-  void Await(const std::function<bool()>& condition) {
+  // A copy of `value` as it was when the condition held.
+  template <typename T>
+  T Await(const T& value, const std::function<bool()>& condition) {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, seconds(60), condition));
+    return value;
   }
 
   std::mutex mutex_;

@@ -186,6 +186,7 @@ void Decode(int batch) {
   a.taps_q = taps.data();
   a.taps_k = a.taps_q + 4 * kColumns;
   a.taps_v = a.taps_k + 4 * kColumns;
+  a.taps_stride = a.tail_stride = kColumns;
   a.tail_q = tails.data();
   a.tail_k = a.tail_q + 3 * kColumns;
   a.tail_v = a.tail_k + 3 * kColumns;

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/math.h"
 #include "kernels/conv/conv.h"
+#include "kernels/kda/kda_step.h"
 #include "kernels/kda/kda_summary.h"
 #include "kernels/norm/norm.h"
 #include "kernels/rows/rows.h"
@@ -46,9 +48,9 @@ kernels::PackedWeight InProj(const WeightScope& weights, Range heads, Range chan
   return weights.Linear({{"q_proj", channels},
                          {"k_proj", channels},
                          {"v_proj", channels},
-                         {"b_proj", heads},
                          {"f_a_proj", std::nullopt},
-                         {"g_a_proj", std::nullopt}});
+                         {"g_a_proj", std::nullopt},
+                         {"b_proj", heads}});
 }
 
 }  // namespace
@@ -81,7 +83,21 @@ KdaAttention::Heads KdaAttention::Load(const WeightScope& weights, Range heads,
 }
 
 std::vector<int64_t> KdaAttention::InProjSplit() const {
-  return {3 * own_.width, own_.heads.size(), 2 * options_.gate_rank};
+  return {3 * own_.width, 2 * options_.gate_rank, own_.heads.size()};
+}
+
+KdaAttention::Rows KdaAttention::Project(const kernels::KernelContext& k, const Heads& h,
+                                         ConstMatrix x) const {
+  // Rows start at 16 bytes whatever the number of heads.
+  const int64_t out = h.in_proj.out(), rank = options_.gate_rank;
+  const Matrix projected = k.Room(x.rows, AlignUp<int64_t>(out, 8)).Cols(0, out);
+  Gemm(k, x, h.in_proj, projected);
+  const Matrix z = k.Room(x.rows, h.width);
+  Gemm(k, projected.Cols(3 * h.width, rank), h.f_b_proj, z);
+  return {.qkv = projected.Cols(0, 3 * h.width),
+          .z = z,
+          .beta_logits = projected.Cols(3 * h.width + 2 * rank, h.heads.size()),
+          .gate_in = projected.Cols(3 * h.width + rank, rank)};
 }
 
 Status KdaAttention::Forward(const StepContext& step, ConstMatrix x, const RowChoice* chosen,
@@ -91,51 +107,50 @@ Status KdaAttention::Forward(const StepContext& step, ConstMatrix x, const RowCh
   const bool sharded = step.communicator.RowsAreSharded(parallel::BlockKind::kKda);
   PERIGEE_CHECK_MSG(!sharded || held_, "the weights were loaded without those of the state mode");
   const Heads& h = sharded ? *held_ : own_;
-  const int64_t rows = x.rows;
-  const int64_t rank = options_.gate_rank;
-
-  const Matrix projected = k.Room(rows, h.in_proj.out());
-  Gemm(k, x, h.in_proj, projected);
-  // Write strengths and decays stay in fp32: the state sums over the whole sequence.
-  const Matrix beta = k.Room(rows, h.heads.size(), DType::kF32);
-  Sigmoid(k, projected.Cols(3 * h.width, h.heads.size()), beta);
-  const Matrix g = k.Room(rows, h.width, DType::kF32);
-  Gemm(k, projected.Cols(3 * h.width + h.heads.size(), rank), h.f_b_proj, g);
-  KdaGate(k, g, h.dt_bias, h.neg_exp_a, g);
-  Matrix mixed = k.Room(rows, h.width);
-  const Rows in{projected.Cols(0, 3 * h.width), g, beta};
-  if (sharded) {
-    PERIGEE_RETURN_IF_ERROR(MixSegments(step, h, in, mixed));
+  const Rows rows = Project(k, h, x);
+  Matrix mixed = k.Room(x.rows, h.width);
+  const bool one_row_each = !sharded && step.batch.phase == batch::Phase::kDecode;
+  if (one_row_each) {
+    Advance(step, h, rows, mixed);
+  } else if (sharded) {
+    PERIGEE_RETURN_IF_ERROR(MixSegments(step, h, rows, mixed));
   } else {
-    Mix(step, h, in, mixed);
+    Mix(step, h, rows, mixed);
   }
 
-  Matrix gate_in = projected.Cols(3 * h.width + h.heads.size() + rank, rank);
+  Matrix gate_in = rows.gate_in;
   if (chosen != nullptr) {
     const Matrix chosen_mixed = k.Room(y.rows, h.width);
-    const Matrix chosen_gate_in = k.Room(y.rows, rank);
     GatherRows(k, mixed, chosen->index, chosen_mixed);
-    GatherRows(k, gate_in, chosen->index, chosen_gate_in);
     mixed = chosen_mixed;
-    gate_in = chosen_gate_in;
   }
-  const Matrix output_gate = k.Room(y.rows, h.width);
-  Gemm(k, gate_in, h.g_b_proj, output_gate);
-  GatedRmsNorm(k, mixed, output_gate, o_norm_, options_.norm_eps, mixed);
+  if (!one_row_each) {
+    if (chosen != nullptr) {
+      gate_in = k.Room(y.rows, options_.gate_rank);
+      GatherRows(k, rows.gate_in, chosen->index, gate_in);
+    }
+    const Matrix output_gate = k.Room(y.rows, h.width);
+    Gemm(k, gate_in, h.g_b_proj, output_gate);
+    GatedRmsNorm(k, mixed, output_gate, o_norm_, options_.norm_eps, mixed);
+  }
   GemmInParts(k, mixed, h.o_proj, h.o_parts, y);
   return Status::Ok();
 }
 
-kernels::KdaArgs KdaAttention::ArgsOf(const Heads& h, ConstMatrix convolved, const Rows& rows,
-                                      Matrix out) const {
+kernels::KdaArgs KdaAttention::ArgsOf(const kernels::KernelContext& k, const Heads& h, ConstMatrix convolved,
+                                      const Rows& rows, Matrix out) const {
+  // Write strengths stay in fp32: the state sums over the whole sequence.
+  const Matrix beta = k.Room(rows.beta_logits.rows, rows.beta_logits.cols, DType::kF32);
+  Sigmoid(k, rows.beta_logits, beta);
   return {.num_heads = h.heads.size(),
           .key_dim = options_.head_dim,
           .value_dim = options_.head_dim,
           .q = convolved.Cols(0, h.width),
           .k = convolved.Cols(h.width, h.width),
           .v = convolved.Cols(2 * h.width, h.width),
-          .g = rows.g,
-          .beta = rows.beta,
+          .g = {},
+          .decay = {rows.z, h.dt_bias, h.neg_exp_a},
+          .beta = beta,
           .segments = {},
           .states = {},
           .out = out};
@@ -147,14 +162,29 @@ void KdaAttention::Mix(const StepContext& step, const Heads& h, const Rows& rows
   const Matrix convolved = k.Room(rows.qkv.rows, rows.qkv.cols);
   CausalConv1d(k, rows.qkv, {h.conv_taps.data(), options_.conv_width, 3 * h.width}, step.segments.list,
                states, convolved);
-  kernels::KdaArgs args = ArgsOf(h, convolved, rows, out);
+  kernels::KdaArgs args = ArgsOf(k, h, convolved, rows, out);
   args.segments = step.segments.list;
   args.states = states;
-  if (step.batch.phase == batch::Phase::kPrefill) {
-    KdaPrefill(k, args);
-  } else {
-    KdaDecode(k, args);
-  }
+  KdaPrefill(k, args);
+}
+
+void KdaAttention::Advance(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const {
+  const kernels::KernelContext& k = step.kernels;
+  const Matrix output_gate = k.Room(rows.gate_in.rows, h.width);
+  Gemm(k, rows.gate_in, h.g_b_proj, output_gate);
+  KdaStep(k, {.num_heads = h.heads.size(),
+              .key_dim = options_.head_dim,
+              .value_dim = options_.head_dim,
+              .qkv = rows.qkv,
+              .taps = {h.conv_taps.data(), options_.conv_width, 3 * h.width},
+              .decay = {rows.z, h.dt_bias, h.neg_exp_a},
+              .beta_logits = rows.beta_logits,
+              .output_gate = output_gate,
+              .norm_weight = o_norm_,
+              .norm_eps = options_.norm_eps,
+              .segments = step.segments.list,
+              .states = step.states.View(options_.state_layer),
+              .out = out});
 }
 
 Matrix KdaAttention::ConvolvePieces(const StepContext& step, const Heads& h, ConstMatrix qkv,
@@ -212,7 +242,8 @@ Status KdaAttention::MixSegments(const StepContext& step, const Heads& h, const 
   PERIGEE_ASSIGN_OR_RETURN(
       const parallel::HaloExchange halo,
       parallel::HaloExchange::Run(parallel, plan, k, halo_shape, rows.qkv.As<float>(), entries));
-  kernels::KdaArgs args = ArgsOf(h, ConvolvePieces(step, h, rows.qkv, halo), rows, out);
+  // Three kernels read the decays.
+  kernels::KdaArgs args = WithGates(k, ArgsOf(k, h, ConvolvePieces(step, h, rows.qkv, halo), rows, out));
 
   // A span's first piece runs at once, the others when the states before them are known.
   parallel::SegmentScan scan(parallel, plan, k, {args.num_heads, args.key_dim, args.value_dim});

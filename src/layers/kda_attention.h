@@ -34,7 +34,7 @@ class KdaAttention final : public Attention {
   KdaAttention(const KdaOptions& options, const Shard& shard, const WeightScope& weights);
   Status Forward(const StepContext& step, ConstMatrix x, const RowChoice* chosen, Matrix y) const override;
 
-  // Outputs of the fused input projection of the share: q, k and v channels; b; f_a and g_a.
+  // Outputs of the fused input projection of the share: q, k and v channels; f_a and g_a; b.
   std::vector<int64_t> InProjSplit() const;
 
  private:
@@ -42,7 +42,7 @@ class KdaAttention final : public Attention {
   struct Heads {
     Range heads;
     int64_t width = 0;              // heads * head_dim
-    kernels::PackedWeight in_proj;  // rows q | k | v | b of the heads, then f_a | g_a whole
+    kernels::PackedWeight in_proj;  // rows q | k | v of the heads, f_a | g_a whole, b of the heads
     kernels::PackedWeight f_b_proj;
     kernels::PackedWeight g_b_proj;
     kernels::PackedWeight o_proj;  // columns of the heads
@@ -51,15 +51,19 @@ class KdaAttention final : public Attention {
     Parameter dt_bias;    // [width]
     Parameter neg_exp_a;  // [heads]: -exp(A_log)
   };
-  // The rows as the delta rule takes them, before their convolution.
+  // The rows as they come from the projections.
   struct Rows {
-    ConstMatrix qkv;
-    ConstMatrix g;
-    ConstMatrix beta;
+    Matrix qkv;          // before convolution
+    Matrix z;            // log decays before their activation
+    Matrix beta_logits;  // write strengths before their sigmoid
+    Matrix gate_in;      // what g_b makes the output gate of
   };
 
   Heads Load(const WeightScope& weights, Range heads, std::vector<int64_t> o_parts) const;
+  Rows Project(const kernels::KernelContext& k, const Heads& h, ConstMatrix x) const;
+  // The delta rule over whole segments, and over one row of each sequence with the gated norm after it.
   void Mix(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const;
+  void Advance(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const;
   // The same for this rank's rows of a sharded step.
   Status MixSegments(const StepContext& step, const Heads& h, const Rows& rows, Matrix out) const;
   // Convolves this rank's pieces, each after the rows before it.
@@ -67,7 +71,8 @@ class KdaAttention final : public Attention {
                         const parallel::HaloExchange& halo) const;
   void KeepShares(const StepContext& step, const Heads& h, const parallel::HaloExchange& halo,
                   std::vector<parallel::SegmentScan::Wish>& wishes) const;
-  kernels::KdaArgs ArgsOf(const Heads& h, ConstMatrix convolved, const Rows& rows, Matrix out) const;
+  kernels::KdaArgs ArgsOf(const kernels::KernelContext& k, const Heads& h, ConstMatrix convolved,
+                          const Rows& rows, Matrix out) const;
 
   KdaOptions options_;
   Heads own_;                  // the share's

@@ -324,10 +324,12 @@ void RunDecode(int batch, int heads) {
     a.taps_q = d_taps.data();
     a.taps_k = a.taps_q + 4 * channels;
     a.taps_v = a.taps_k + 4 * channels;
+    a.taps_stride = channels;
     a.slots = d_slots.data();
     a.tail_q = d_tails.data();
     a.tail_k = a.tail_q + 3 * channels;
     a.tail_v = a.tail_k + 3 * channels;
+    a.tail_stride = channels;
     a.tail_slot_stride = 9 * channels;
     a.state = d_state.data();
     a.state_slot_stride = static_cast<int64_t>(channels) * 128;

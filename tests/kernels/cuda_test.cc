@@ -4,124 +4,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "kernels/activation/activation.h"
 #include "kernels/conv/conv.h"
-#include "kernels/device_context.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/kda/kda.h"
-#include "kernels/mla/mla.h"
 #include "kernels/moe/moe.h"
 #include "kernels/norm/norm.h"
 #include "kernels/rows/rows.h"
+#include "kernels/twin.h"
 #include "tensor/device_memory.h"
 #include "tensor/parameter.h"
-#include "testing/compare.h"
-#include "testing/device.h"
-#include "testing/kernel_fixture.h"
-#include "testing/random.h"
 #include "testing/stored_weights.h"
 
 namespace perigee::kernels {
 namespace {
 
-using test::Near;
-using test::Random;
-using test::StoredWeights;
-using test::Tolerance;
-
-// One rounding of a result to BF16; several in a row (a product of products).
-constexpr Tolerance kRounded{.of_max = 1e-4, .relative = 5e-3, .relative_rmse = 4e-3};
-constexpr Tolerance kRoundedOften{.of_max = 2e-2, .relative = 1e-2, .relative_rmse = 8e-3};
-constexpr Tolerance kFloat{.of_max = 2e-5, .relative = 2e-5, .relative_rmse = 1e-5};
-
-std::vector<float> Rounded(std::vector<float> values) {
-  for (float& v : values) v = BFloat16ToFloat(FloatToBFloat16(v));
-  return values;
-}
-
-// Rows in both memories. On the device they lie further apart than they are long, with NaN in between.
-class Twin {
- public:
-  Twin(int64_t rows, int64_t cols, const std::vector<float>& values, DType dtype = DType::kBF16)
-      : rows_(rows), cols_(cols), dtype_(dtype), host_(values) {
-    std::vector<float> padded(static_cast<size_t>(rows * Stride()), NAN);
-    for (int64_t i = 0; i < rows * cols; ++i)
-      padded[static_cast<size_t>(i / cols * Stride() + i % cols)] = values[i];
-    device_ = Buffer::Of(Stored(padded).data(), padded.size() * static_cast<size_t>(DTypeBytes(dtype)),
-                         Device::kCuda);
-  }
-  // Results: nothing written yet.
-  Twin(int64_t rows, int64_t cols, DType dtype = DType::kBF16)
-      : Twin(rows, cols, std::vector<float>(static_cast<size_t>(rows * cols), NAN), dtype) {}
-
-  Matrix host() { return MatrixF(host_.data(), rows_, cols_); }
-  Matrix device() const { return {device_.As<std::byte>(), dtype_, rows_, cols_, Stride()}; }
-  const std::vector<float>& expected() const { return host_; }
-  std::vector<float> actual() const {
-    std::vector<std::byte> bytes(device_.bytes());
-    device_memory::Wait({});
-    device_memory::CopyToHost(bytes.data(), device_.data(), bytes.size(), {});
-    device_memory::Wait({});
-    std::vector<float> values;
-    for (int64_t i = 0; i < rows_ * Stride(); ++i) {
-      const float v = dtype_ == DType::kF32
-                          ? reinterpret_cast<const float*>(bytes.data())[i]
-                          : BFloat16ToFloat(reinterpret_cast<const uint16_t*>(bytes.data())[i]);
-      if (i % Stride() < cols_) {
-        values.push_back(v);
-      } else {
-        EXPECT_TRUE(std::isnan(v)) << "written past row " << i / Stride();
-      }
-    }
-    return values;
-  }
-
- private:
-  int64_t Stride() const { return cols_ + 8; }
-  std::vector<std::byte> Stored(const std::vector<float>& values) const {
-    std::vector<std::byte> bytes(values.size() * static_cast<size_t>(DTypeBytes(dtype_)));
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (dtype_ == DType::kF32) {
-        reinterpret_cast<float*>(bytes.data())[i] = values[i];
-      } else {
-        reinterpret_cast<uint16_t*>(bytes.data())[i] = FloatToBFloat16(values[i]);
-      }
-    }
-    return bytes;
-  }
-
-  int64_t rows_, cols_;
-  DType dtype_;
-  std::vector<float> host_;
-  Buffer device_;
-};
-
-class CudaKernelTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    SKIP_WITHOUT_GPU();
-    gpu_ = std::make_unique<DeviceContext>(Device::kCuda, pool_);
-  }
-  const KernelContext& cpu() const { return cpu_.context(); }
-  const KernelContext& gpu() const { return gpu_->context(); }
-  Twin Rows(int64_t rows, int64_t cols, double scale = 1) {
-    return {rows, cols, Rounded(random_.Normals(rows * cols, scale))};
-  }
-  void ExpectNear(const Twin& twin, const Tolerance& tolerance) {
-    device_memory::Wait(gpu().stream);
-    EXPECT_TRUE(Near(twin.actual(), twin.expected(), tolerance));
-  }
-
-  Random random_{7};
-  ThreadPool pool_{2};
-  test::KernelRunner cpu_;
-  std::unique_ptr<DeviceContext> gpu_;
-};
+using namespace perigee::test;
 
 struct Shape {
   int64_t rows, cols;
@@ -234,137 +135,27 @@ TEST_F(CudaKernelTest, Products) {
   }
 }
 
-// Segments in mixed order with rows between them that belong to none, and slots that are not their numbers.
-std::vector<Segment> SomeSegments() {
-  return {{.q_begin = 9, .q_len = 1, .kv_len = 200, .slot = 4, .first_block = 0},
-          {.q_begin = 0, .q_len = 3, .kv_len = 3, .slot = 2, .first_block = 4},
-          {.q_begin = 11, .q_len = 130, .kv_len = 700, .slot = 0, .first_block = 5},
-          {.q_begin = 4, .q_len = 2, .kv_len = 65, .slot = 1, .first_block = 16}};
-}
-constexpr int64_t kRowsOfSegments = 142, kSlots = 5;
-
 TEST_F(CudaKernelTest, ConvolutionAndItsTails) {
-  for (const int64_t width : {2, 4}) {
-    for (const int64_t channels : {3, 96, 300}) {
-      const std::vector<float> taps = random_.Normals(width * channels);
-      const Parameter taps_on_device(taps, Device::kCuda);
-      const int64_t tail = (width - 1) * channels;
-      Twin x = Rows(kRowsOfSegments, channels, 2), y(kRowsOfSegments, channels), tails = Rows(kSlots, tail);
-      CausalConv1d(cpu(), x.host(), {taps.data(), width, channels}, SomeSegments(),
-                   {.conv = tails.host().data, .conv_stride = tail}, y.host());
-      CausalConv1d(
-          gpu(), x.device(), {taps_on_device.data(), width, channels}, SomeSegments(),
-          {.conv = tails.device().data, .conv_stride = tails.device().stride, .conv_dtype = DType::kBF16},
-          y.device());
-      ExpectNear(y, kRounded);
-      ExpectNear(tails, kFloat);
-    }
-  }
-}
-
-TEST_F(CudaKernelTest, KdaGate) {
-  const int64_t rows = 65, heads = 3, width = 20;
-  const std::vector<float> bias = random_.Normals(heads * width), factor = {-0.01f, -3.f, -16.f};
-  const Parameter bias_on_device(bias, Device::kCuda), factor_on_device(factor, Device::kCuda);
-  Twin z = Rows(rows, heads * width, 8), g(rows, heads * width, DType::kF32);
-  kernels::KdaGate(cpu(), z.host(), bias, factor, g.host());
-  kernels::KdaGate(gpu(), z.device(), bias_on_device, factor_on_device, g.device());
-  ExpectNear(g, kFloat);
-}
-
-TEST_F(CudaKernelTest, KdaOutputAndState) {
-  struct Case {
-    int64_t heads, key, value;
-  };
-  for (const auto& [heads, key, value] :
-       {Case{4, 128, 128}, {3, 20, 20}, {1, 256, 64}, {2, 24, 72}, {2, 128, 130}}) {
-    SCOPED_TRACE(::testing::Message() << heads << " heads of " << key << ", " << value);
-    Twin q = Rows(kRowsOfSegments, heads * key), k = Rows(kRowsOfSegments, heads * key),
-         v = Rows(kRowsOfSegments, heads * value);
-    std::vector<float> gates(static_cast<size_t>(kRowsOfSegments * heads * key));
-    for (float& g : gates) g = static_cast<float>(-std::exp(random_.Uniform(-9, 4)));
-    Twin g(kRowsOfSegments, heads * key, gates, DType::kF32);
-    Twin beta(kRowsOfSegments, heads, random_.Uniforms(kRowsOfSegments * heads, 0.01, 0.99), DType::kF32);
-    for (const bool decode : {false, true}) {
-      const int64_t state = heads * key * value;
-      Twin out(kRowsOfSegments, heads * value),
-          states(kSlots, state, random_.Normals(kSlots * state), DType::kF32);
-      const auto args = [&](bool on_device) {
-        const auto view = [&](Twin& t) { return on_device ? t.device() : t.host(); };
-        return KdaArgs{
-            .num_heads = heads,
-            .key_dim = key,
-            .value_dim = value,
-            .q = view(q),
-            .k = view(k),
-            .v = view(v),
-            .g = view(g),
-            .beta = view(beta),
-            .segments = {},
-            .states = {.recurrent = view(states).As<float>().data, .recurrent_stride = view(states).stride},
-            .out = view(out)};
-      };
-      const std::vector<Segment> segments = SomeSegments();
-      for (const bool on_device : {false, true}) {
-        KdaArgs a = args(on_device);
-        a.segments = segments;
-        (decode ? KdaDecode : KdaPrefill)(on_device ? gpu() : cpu(), a);
+  const std::vector<Segment> one_row_each = {{.q_begin = 2, .q_len = 1, .slot = 4},
+                                             {.q_begin = 0, .q_len = 1, .slot = 1},
+                                             {.q_begin = 1, .q_len = 0, .slot = -1}};
+  for (const std::vector<Segment>& segments : {SomeSegments(), one_row_each}) {
+    for (const int64_t width : {2, 4}) {
+      for (const int64_t channels : {3, 96, 300, 1536}) {
+        const std::vector<float> taps = random_.Normals(width * channels);
+        const Parameter taps_on_device(taps, Device::kCuda);
+        const int64_t tail = (width - 1) * channels;
+        Twin x = Rows(kRowsOfSegments, channels, 2), y(kRowsOfSegments, channels), tails = Rows(kSlots, tail);
+        const Matrix gpu_tails = tails.device();
+        CausalConv1d(cpu(), x.host(), {taps.data(), width, channels}, segments,
+                     {.conv = tails.host().data, .conv_stride = tail}, y.host());
+        CausalConv1d(gpu(), x.device(), {taps_on_device.data(), width, channels}, segments,
+                     {.conv = gpu_tails.data, .conv_stride = gpu_tails.stride, .conv_dtype = DType::kBF16},
+                     y.device());
+        ExpectNear(y, kRounded);
+        ExpectNear(tails, kFloat);
       }
-      ExpectNear(out, kRoundedOften);
-      ExpectNear(states, {.of_max = 1e-2, .relative_rmse = 5e-3});
     }
-  }
-}
-
-TEST_F(CudaKernelTest, LatentAttention) {
-  for (const MlaDims& dims : {MlaDims{4, 128, 64, 128, 512}, MlaDims{32, 128, 64, 128, 512},
-                              MlaDims{3, 12, 9, 5, 21}, MlaDims{8, 16, 16, 8, 32}}) {
-    SCOPED_TRACE(::testing::Message() << dims.num_heads << " heads, rank " << dims.rank);
-    const StoredWeights kv_b(random_, DType::kBF16, dims.num_heads * (dims.nope + dims.value), dims.rank,
-                             1 / std::sqrt(static_cast<double>(dims.rank)));
-    const MlaWeights host = MlaWeights::Pack(dims, kv_b.matrix());
-    const MlaWeights device = MlaWeights::Pack(dims, kv_b.matrix(), Device::kCuda);
-    const int64_t blocks = 20, block_tokens = 64;
-    std::vector<int32_t> tables(18);
-    std::iota(tables.begin(), tables.end(), 1);
-    random_.Shuffle(tables);
-    Twin q = Rows(kRowsOfSegments, dims.num_heads * dims.qk()), latent = Rows(kRowsOfSegments, dims.rank),
-         shared_key = Rows(kRowsOfSegments, dims.rope);
-    const std::vector<float> records = Rounded(random_.Normals(blocks * block_tokens * dims.record()));
-    std::vector<float> host_cache = records;
-    std::vector<uint16_t> narrow;
-    for (const float r : records) narrow.push_back(FloatToBFloat16(r));
-    const Buffer device_cache = Buffer::Of(narrow.data(), narrow.size() * 2, Device::kCuda);
-    const PagedKvView host_view{host_cache.data(), block_tokens, dims.record()};
-    const PagedKvView device_view{device_cache.data(), block_tokens, dims.record(), DType::kBF16};
-    const std::vector<Segment> segments = SomeSegments();
-    MlaAppend(cpu(), latent.host(), shared_key.host(), {segments, tables}, host_view);
-    MlaAppend(gpu(), latent.device(), shared_key.device(), {segments, tables}, device_view);
-    for (const bool decode : {false, true}) {
-      const auto attend = decode ? MlaDecode : MlaPrefill;
-      const std::vector<Segment> asked = decode ? std::vector<Segment>{segments[0], segments[3]} : segments;
-      const std::vector<float> nothing(static_cast<size_t>(kRowsOfSegments * dims.num_heads * dims.value),
-                                       0.0f);
-      Twin out(kRowsOfSegments, dims.num_heads * dims.value, nothing);
-      attend(cpu(), dims, host, q.host(), {asked, tables}, host_view, out.host());
-      attend(gpu(), dims, device, q.device(), {asked, tables}, device_view, out.device());
-      // Rows of no segment are nobody's.
-      std::vector<float> actual, expected;
-      device_memory::Wait(gpu().stream);
-      const std::vector<float> all = out.actual();
-      for (const Segment& s : asked) {
-        const auto width = static_cast<std::ptrdiff_t>(dims.num_heads * dims.value);
-        actual.insert(actual.end(), all.begin() + s.q_begin * width,
-                      all.begin() + (s.q_begin + s.q_len) * width);
-        expected.insert(expected.end(), out.expected().begin() + s.q_begin * width,
-                        out.expected().begin() + (s.q_begin + s.q_len) * width);
-      }
-      EXPECT_TRUE(Near(actual, expected, kRoundedOften));
-    }
-    std::vector<uint16_t> after(narrow.size());
-    device_memory::CopyToHost(after.data(), device_cache.data(), after.size() * 2, {});
-    device_memory::Wait({});
-    for (size_t i = 0; i < after.size(); ++i) ASSERT_EQ(BFloat16ToFloat(after[i]), host_cache[i]) << i;
   }
 }
 

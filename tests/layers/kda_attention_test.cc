@@ -50,7 +50,7 @@ Checkpoint WriteZeros(const test::TempFolder& folder) {
   return std::move(checkpoint).value();
 }
 
-// Outputs of the fused input projection: q, k, v channels of the share; its b; f_a and g_a whole.
+// Outputs of the fused input projection: q, k, v channels of the share; f_a and g_a whole; its b.
 TEST(KdaAttention, SplitSizesOfThe48B) {
   const test::TempFolder folder;
   const Checkpoint checkpoint = WriteZeros(folder);
@@ -62,12 +62,12 @@ TEST(KdaAttention, SplitSizesOfThe48B) {
   for (int64_t share = 0; share < 4; ++share) {
     // tp 4, C 4: every rank holds the one attention shard, and a quarter of the heads here.
     EXPECT_EQ(split({.total = 4, .share = share, .first_held = 0, .num_held = 4}),
-              (std::vector<int64_t>{3072, 8, 256}));
+              (std::vector<int64_t>{3072, 256, 8}));
   }
   // tp 8, C 4: every rank cuts, none twice.
   EXPECT_EQ(split({.total = 8, .share = 6, .first_held = 4, .num_held = 4}),
-            (std::vector<int64_t>{1536, 4, 256}));
-  EXPECT_EQ(split({}), (std::vector<int64_t>{12288, 32, 256}));
+            (std::vector<int64_t>{1536, 256, 4}));
+  EXPECT_EQ(split({}), (std::vector<int64_t>{12288, 256, 32}));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace perigee::kernels {
 // current row. x, y [rows, channels]; y must not overlap x. Rows outside every segment are left alone.
 // The rows before a segment's first are the conv tail of its slot, [width - 1, channels], zero before the
 // start of the sequence; it is replaced by the last width - 1 rows of (old tail ++ new inputs), also when
-// q_len < width - 1. One segment a slot.
+// q_len < width - 1. One segment a slot. A segment of no rows (padding) touches nothing.
 void CausalConv1d(const KernelContext& context, ConstMatrix x, ConstMatrixF taps, StepSpan<Segment> segments,
                   const StateView& states, Matrix y);
 

@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "base/strings.h"
-#include "kernels/cuda_library.h"
 #include "kernels/gemm/gemm_cuda.h"
+#include "kernels/library_cuda.h"
 #include "tensor/cuda_check.h"
 
 namespace perigee::kernels::cuda {
@@ -69,13 +69,12 @@ struct Layout {
 
 }  // namespace
 
-// One rank's handle and the algorithms chosen so far. One thread.
-class Library {
+class Products::Impl {
  public:
-  Library() { Check(cublasLtCreate(&handle_)); }
-  ~Library() { cublasLtDestroy(handle_); }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
+  Impl() { Check(cublasLtCreate(&handle_)); }
+  ~Impl() { cublasLtDestroy(handle_); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   void Run(const KernelContext& context, const Product& p) {
     const cudaDataType_t out_type = p.y.dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
@@ -127,17 +126,16 @@ class Library {
   std::map<Key, cublasLtMatmulAlgo_t> algorithms_;
 };
 
-void DeleteLibrary::operator()(Library* library) const {
-  delete library;
-}
+Products::Products() : impl_(std::make_unique<Impl>()) {}
+Products::~Products() = default;
 
-LibraryPtr NewLibrary() {
-  return LibraryPtr(new Library);
+void Products::Run(const KernelContext& context, const Product& product) {
+  impl_->Run(context, product);
 }
 
 void RunProduct(const KernelContext& context, const Product& product) {
   PERIGEE_CHECK(product.x.dtype == DType::kBF16);
-  context.library->Run(context, product);
+  context.library->products().Run(context, product);
 }
 
 void Gemm(const KernelContext& context, ConstMatrix x, const PackedWeight& weight, Matrix y) {

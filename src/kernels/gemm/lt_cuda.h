@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "kernels/context.h"
 #include "tensor/matrix.h"
@@ -23,6 +24,19 @@ struct Product {
   int64_t y_step = 0;
 };
 
+// One rank's handle of cuBLASLt and the algorithms chosen so far. One thread.
+class Products {
+ public:
+  Products();
+  ~Products();
+  void Run(const KernelContext& context, const Product& product);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// On the context's library.
 void RunProduct(const KernelContext& context, const Product& product);
 
 }  // namespace perigee::kernels::cuda

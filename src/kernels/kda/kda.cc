@@ -12,7 +12,8 @@ void CheckArgs(const KdaArgs& a) {
   PERIGEE_CHECK(a.num_heads > 0 && a.key_dim > 0 && a.value_dim > 0);
   const int64_t keys = a.num_heads * a.key_dim;
   const int64_t values = a.num_heads * a.value_dim;
-  PERIGEE_CHECK(a.q.cols == keys && a.k.cols == keys && a.g.cols == keys);
+  PERIGEE_CHECK(a.q.cols == keys && a.k.cols == keys);
+  PERIGEE_CHECK((a.g.data == nullptr ? a.decay.z : a.g).cols == keys);
   PERIGEE_CHECK(a.v.cols == values && a.out.cols == values && a.beta.cols == a.num_heads);
   PERIGEE_CHECK(a.segments.empty() || a.states.recurrent != nullptr);
   for (const Segment& s : a.segments.host) {
@@ -22,7 +23,10 @@ void CheckArgs(const KdaArgs& a) {
 
 // Every head of every segment is a task of its own.
 template <typename RunHead>
-void ForHeads(const KernelContext& context, const KdaArgs& a, int64_t scratch_floats, const RunHead& run) {
+void ForHeads(const KernelContext& context, const KdaArgs& given, int64_t scratch_floats,
+              const RunHead& run) {
+  const Workspace::Scope scope(*context.workspace);
+  const KdaArgs a = WithGates(context, given);
   const cpu::KdaArgs args{.num_heads = a.num_heads,
                           .key_dim = a.key_dim,
                           .value_dim = a.value_dim,
@@ -62,6 +66,14 @@ void KdaGate(const KernelContext& context, ConstMatrix z, std::span<const float>
   PERIGEE_CHECK(heads > 0 && z.cols % heads == 0);
   PERIGEE_DISPATCH(context, cpu::KdaGate(context, z.As<float>(), dt_bias, neg_exp_a, g.As<float>()),
                    cuda::KdaGate(context, z, dt_bias, neg_exp_a, g));
+}
+
+KdaArgs WithGates(const KernelContext& context, KdaArgs args) {
+  if (args.g.data != nullptr) return args;
+  const Matrix g = context.Room(args.decay.z.rows, args.decay.z.cols, DType::kF32);
+  KdaGate(context, args.decay.z, args.decay.dt_bias, args.decay.neg_exp_a, g);
+  args.g = g;
+  return args;
 }
 
 void Sigmoid(const KernelContext& context, ConstMatrix x, Matrix y) {

@@ -47,16 +47,16 @@ __device__ __forceinline__ float Convolve(const KdaCudaDecodeArgs& a, int which,
                                       : a.tail_v) +
                         slot * a.tail_slot_stride;
   const float* taps = which == 0 ? a.taps_q : which == 1 ? a.taps_k : a.taps_v;
-  const int channels = a.num_heads * kWidth;
   __nv_bfloat16 window[kTaps];
 #pragma unroll
-  for (int m = 0; m < kTaps - 1; ++m) window[m] = tail[m * channels + channel];
+  for (int m = 0; m < kTaps - 1; ++m) window[m] = tail[m * a.tail_stride + channel];
   window[kTaps - 1] = x[channel];
   float sum = 0.0f;
 #pragma unroll
-  for (int m = 0; m < kTaps; ++m) sum = fmaf(taps[m * channels + channel], __bfloat162float(window[m]), sum);
+  for (int m = 0; m < kTaps; ++m)
+    sum = fmaf(taps[m * a.taps_stride + channel], __bfloat162float(window[m]), sum);
 #pragma unroll
-  for (int m = 0; m < kTaps - 1; ++m) tail[m * channels + channel] = window[m + 1];
+  for (int m = 0; m < kTaps - 1; ++m) tail[m * a.tail_stride + channel] = window[m + 1];
   return sum * Sigmoid(sum);
 }
 
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeKernel(const __grid_constan
   using Block = Step<kWarps>;
   __shared__ Block step;
   const int head = blockIdx.x, row = blockIdx.y;
-  const int64_t slot = a.slots[row];
+  const int64_t slot = a.slots[row * a.slots_stride];
   if (slot < 0) {
     StorePadding(a, row, head);
     return;

@@ -102,11 +102,16 @@ struct KdaCudaDecodeArgs {
   const float* taps_q = nullptr;  // [4, num_heads * 128]: the last one multiplies the current row
   const float* taps_k = nullptr;
   const float* taps_v = nullptr;
-  // Slot of each batch row, [batch]; negative: a padding row, whose output is zero and which touches no slot.
+  int64_t taps_stride = 0;
+  // Slot of each batch row, `slots_stride` elements apart; negative: a padding row, whose output is zero and
+  // which touches no slot.
   const int32_t* slots = nullptr;
-  __nv_bfloat16* tail_q = nullptr;  // slot s at + s * tail_slot_stride: [3, num_heads * 128], oldest first
+  int64_t slots_stride = 1;
+  // Slot s at + s * tail_slot_stride: [3, num_heads * 128], oldest first, rows tail_stride apart.
+  __nv_bfloat16* tail_q = nullptr;
   __nv_bfloat16* tail_k = nullptr;
   __nv_bfloat16* tail_v = nullptr;
+  int64_t tail_stride = 0;
   int64_t tail_slot_stride = 0;
   float* state = nullptr;  // slot s at + s * state_slot_stride: [num_heads, 128, 128]
   int64_t state_slot_stride = 0;

@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kThreads)
                      int value_dim) {
   __shared__ float key[kMaxKeys], query[kMaxKeys], decay[kMaxKeys];
   const Segment s = segments[blockIdx.x];
+  if (s.q_len == 0) return;
   const int head = blockIdx.y;
   const int lane = threadIdx.x % kLanes;
   const int column = blockIdx.z * (kThreads / kLanes) + threadIdx.x / kLanes;
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
     if (inside && lane == 0) Store(read, x.out.Row(row) + static_cast<int64_t>(head) * value_dim + column);
     __syncthreads();
   }
-  if (!inside || s.q_len == 0) return;
+  if (!inside) return;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int ch = i * kLanes + lane;
@@ -86,24 +87,6 @@ void Launch(const KernelContext& context, const KdaArgs& a, const Rows<T>& rows)
       rows, OnDevice(context, a.segments), a.states.recurrent, a.states.recurrent_stride,
       static_cast<int>(a.key_dim), static_cast<int>(a.value_dim));
   CheckLaunch();
-}
-
-void RunRecurrence(const KernelContext& context, const KdaArgs& a) {
-  if (a.segments.empty()) return;
-  PERIGEE_CHECK_MSG(a.key_dim <= kMaxKeys, "KDA heads wider than 256 on CUDA");
-  PERIGEE_CHECK(a.g.dtype == DType::kF32 && a.beta.dtype == DType::kF32);
-  PERIGEE_CHECK(a.k.dtype == a.q.dtype && a.v.dtype == a.q.dtype && a.out.dtype == a.q.dtype);
-  WithType(a.q.dtype, [&]<typename T>(T*) {
-    const Rows<T> rows{ViewOf<T>(a.q),     ViewOf<T>(a.k),        ViewOf<T>(a.v),
-                       ViewOf<float>(a.g), ViewOf<float>(a.beta), ViewOf<T>(a.out)};
-    if (a.key_dim <= 32) {
-      Launch<4, 8, T>(context, a, rows);
-    } else if (a.key_dim <= 128) {
-      Launch<4, 32, T>(context, a, rows);
-    } else {
-      Launch<8, 32, T>(context, a, rows);
-    }
-  });
 }
 
 __device__ float Softplus(float x) {
@@ -133,12 +116,24 @@ struct SigmoidAt {
 
 }  // namespace
 
-void KdaPrefill(const KernelContext& context, const KdaArgs& args) {
-  RunRecurrence(context, args);
-}
-
 void KdaDecode(const KernelContext& context, const KdaArgs& args) {
-  RunRecurrence(context, args);
+  if (args.segments.empty()) return;
+  const Workspace::Scope scope(*context.workspace);
+  const KdaArgs a = WithGates(context, args);
+  PERIGEE_CHECK_MSG(a.key_dim <= kMaxKeys, "KDA heads wider than 256 on CUDA");
+  PERIGEE_CHECK(a.g.dtype == DType::kF32 && a.beta.dtype == DType::kF32);
+  PERIGEE_CHECK(a.k.dtype == a.q.dtype && a.v.dtype == a.q.dtype && a.out.dtype == a.q.dtype);
+  WithType(a.q.dtype, [&]<typename T>(T*) {
+    const Rows<T> rows{ViewOf<T>(a.q),     ViewOf<T>(a.k),        ViewOf<T>(a.v),
+                       ViewOf<float>(a.g), ViewOf<float>(a.beta), ViewOf<T>(a.out)};
+    if (a.key_dim <= 32) {
+      Launch<4, 8, T>(context, a, rows);
+    } else if (a.key_dim <= 128) {
+      Launch<4, 32, T>(context, a, rows);
+    } else {
+      Launch<8, 32, T>(context, a, rows);
+    }
+  });
 }
 
 void KdaGate(const KernelContext& context, ConstMatrix z, std::span<const float> dt_bias,

@@ -5,6 +5,7 @@
 
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/kda/kda_problem.h"
@@ -181,6 +182,41 @@ TEST_P(KdaTest, HeadsDoNotDependOnEachOther) {
   const KdaResult alone = RunKda(GetParam().run, one, {middle})[0];
   EXPECT_TRUE(SameBits(alone.out, head(all.out, 24, 129)));
   EXPECT_TRUE(SameBits(alone.state, head(all.state, 20 * 24, 1)));
+}
+
+TEST_P(KdaTest, DecaysFromLogitsAreThoseOfTheGate) {
+  constexpr int64_t kRows = 130, kHeads = 2, kWidth = 20;
+  Random random(34);
+  const auto rows = [&](int64_t cols) { return PaddedMatrix(kRows, cols, random.Normals(kRows * cols)); };
+  const PaddedMatrix q = rows(kHeads * kWidth), k = rows(kHeads * kWidth), v = rows(kHeads * kWidth),
+                     z = rows(kHeads * kWidth);
+  const PaddedMatrix beta(kRows, kHeads, random.Uniforms(kRows * kHeads, 0, 1));
+  const std::vector<float> bias = random.Normals(kHeads * kWidth), slopes = {-0.02f, -9.0f};
+  const std::vector<Segment> segments = {{.q_begin = 0, .q_len = kRows}};
+  KernelRunner runner;
+  const auto run = [&](ConstMatrix g) {
+    std::vector<float> state(kHeads * kWidth * kWidth, 0.25f);
+    PaddedMatrix out(kRows, kHeads * kWidth);
+    GetParam().run(runner.context(), {.num_heads = kHeads,
+                                      .key_dim = kWidth,
+                                      .value_dim = kWidth,
+                                      .q = q.view(),
+                                      .k = k.view(),
+                                      .v = v.view(),
+                                      .g = g,
+                                      .decay = {z.view(), bias, slopes},
+                                      .beta = beta.view(),
+                                      .segments = segments,
+                                      .states = {.recurrent = state.data()},
+                                      .out = out.view()});
+    return KdaResult{out.values(), state};
+  };
+  PaddedMatrix g(kRows, kHeads * kWidth);
+  KdaGate(runner.context(), z.view(), bias, slopes, g.view());
+  const KdaResult given = run(std::as_const(g).view()), formed = run({});
+  EXPECT_TRUE(SameBits(formed.out, given.out));
+  EXPECT_TRUE(SameBits(formed.state, given.state));
+  EXPECT_GT(given.out[0] * given.out[0], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, KdaTest,

@@ -51,10 +51,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void CausalConv1d(const KernelContext& context, ConstMatrix x, ConstMatrixF taps, StepSpan<Segment> segments,
-                  const StateView& states, Matrix y) {
-  if (segments.empty()) return;
-  PERIGEE_CHECK(x.dtype == y.dtype && states.conv_dtype == x.dtype);
+void CausalConv1dPlain(const KernelContext& context, ConstMatrix x, ConstMatrixF taps,
+                       StepSpan<Segment> segments, const StateView& states, Matrix y) {
   const Segment* on_device = OnDevice(context, segments);
   int64_t longest = 0;
   for (const Segment& s : segments.host) longest = s.q_len > longest ? s.q_len : longest;

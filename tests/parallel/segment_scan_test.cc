@@ -220,17 +220,18 @@ class Scan {
     }
     std::copy(entry_[s].begin(), entry_[s].end(), own.state);
     const std::vector<perigee::Segment> segment(1, perigee::Segment{.q_len = own.piece.len});
-    KdaPrefill(rank.context(), {kShape.heads,
-                                kShape.key_dim,
-                                kShape.value_dim,
-                                k,
-                                k,
-                                v,
-                                g,
-                                beta,
-                                segment,
-                                {.recurrent = own.state},
-                                rank.Zeros(own.piece.len, kValues)});
+    KdaPrefill(rank.context(), {.num_heads = kShape.heads,
+                                .key_dim = kShape.key_dim,
+                                .value_dim = kShape.value_dim,
+                                .q = k,
+                                .k = k,
+                                .v = v,
+                                .g = g,
+                                .decay = {},
+                                .beta = beta,
+                                .segments = segment,
+                                .states = {.recurrent = own.state},
+                                .out = rank.Zeros(own.piece.len, kValues)});
   }
 
   std::vector<batch::SeqSpan> spans_;

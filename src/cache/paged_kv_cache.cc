@@ -6,11 +6,12 @@
 
 namespace perigee::cache {
 
-PagedKvCache::PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width, DType dtype, Device device)
+PagedKvCache::PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width, DType dtype, Device device,
+                           MemoryAccount account)
     : layers_(layers), num_blocks_(num_blocks), width_(width), dtype_(dtype) {
   PERIGEE_CHECK(layers >= 0 && num_blocks >= 0 && width >= 0);
-  memory_ =
-      Buffer(static_cast<size_t>(layers * num_blocks * kBlockTokens * width * DTypeBytes(dtype)), device);
+  memory_ = Buffer(static_cast<size_t>(layers * num_blocks * kBlockTokens * width * DTypeBytes(dtype)),
+                   device, account);
 }
 
 PagedKvView PagedKvCache::View(int64_t layer) const {

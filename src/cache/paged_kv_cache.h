@@ -26,7 +26,7 @@ inline constexpr uint8_t kNanByte = 0xff;
 class PagedKvCache {
  public:
   PagedKvCache(int64_t layers, int64_t num_blocks, int64_t width, DType dtype = DType::kF32,
-               Device device = Device::kCpu);
+               Device device = Device::kCpu, MemoryAccount account = {});
 
   int64_t num_blocks() const { return num_blocks_; }
   PagedKvView View(int64_t layer) const;

@@ -8,15 +8,18 @@
 namespace perigee::cache {
 
 RecurrentStatePool::RecurrentStatePool(int64_t layers, int64_t num_slots, int64_t recurrent_floats,
-                                       int64_t conv_floats, DType conv_dtype, Device device)
+                                       int64_t conv_floats, DType conv_dtype, Device device,
+                                       MemoryAccount account)
     : layers_(layers),
       num_slots_(num_slots),
       recurrent_floats_(recurrent_floats),
       conv_floats_(conv_floats),
       conv_dtype_(conv_dtype) {
   PERIGEE_CHECK(layers >= 0 && num_slots >= 0 && recurrent_floats >= 0 && conv_floats >= 0);
-  recurrent_ = Buffer(static_cast<size_t>(layers * num_slots * recurrent_floats) * sizeof(float), device);
-  conv_ = Buffer(static_cast<size_t>(layers * num_slots * conv_floats * DTypeBytes(conv_dtype)), device);
+  recurrent_ =
+      Buffer(static_cast<size_t>(layers * num_slots * recurrent_floats) * sizeof(float), device, account);
+  conv_ =
+      Buffer(static_cast<size_t>(layers * num_slots * conv_floats * DTypeBytes(conv_dtype)), device, account);
 }
 
 StateView RecurrentStatePool::View(int64_t layer) const {

@@ -15,7 +15,8 @@ class RecurrentStatePool {
  public:
   // conv_floats: elements of conv_dtype.
   RecurrentStatePool(int64_t layers, int64_t num_slots, int64_t recurrent_floats, int64_t conv_floats,
-                     DType conv_dtype = DType::kF32, Device device = Device::kCpu);
+                     DType conv_dtype = DType::kF32, Device device = Device::kCpu,
+                     MemoryAccount account = {});
 
   int64_t num_slots() const { return num_slots_; }
   StateView View(int64_t layer) const;

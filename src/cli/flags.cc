@@ -140,10 +140,8 @@ void AddParallelFlags(CLI::App& app, engine::ParallelOptions* parallel) {
   AddRateFlags(app, parallel);
 }
 
-void AddModelFlags(CLI::App& app, ModelFlags* flags) {
-  engine::EngineConfig* engine = &flags->engine;
-  AddText(app, "--model-path", "DIR", "HuggingFace model folder; without it the bundled model",
-          &engine->model_path);
+// Sizes of pools and steps.
+void AddSizeFlags(CLI::App& app, engine::EngineConfig* engine) {
   AddInteger(app, "--context-length", "Most tokens of one request, prompt and answer", 1, kMaxCount,
              &engine->context_length);
   AddInteger(app, "--max-running-requests", "Most requests that run at the same time", 1, 65536,
@@ -172,7 +170,25 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
              }
              return "cpu, cuda";
            });
+  AddValue(app, "--mem-fraction-static", "X",
+           "Part of the memory that weights, pools and workspace may take (0.8)",
+           [engine](const std::string& text) -> std::string {
+             double value = 0;
+             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+             if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
+               return "a number above 0 and up to 1";
+             }
+             engine->mem_fraction_static = value;
+             return "";
+           });
   AddInteger(app, "--threads", "Compute threads of all ranks together", 1, 1024, &engine->threads);
+}
+
+void AddModelFlags(CLI::App& app, ModelFlags* flags) {
+  engine::EngineConfig* engine = &flags->engine;
+  AddText(app, "--model-path", "DIR", "HuggingFace model folder; without it the bundled model",
+          &engine->model_path);
+  AddSizeFlags(app, engine);
   AddValue(app, "--seed", "N", "Seed of requests that bring none (another in every run)",
            [engine](const std::string& text) -> std::string {
              int64_t value = 0;
@@ -262,11 +278,12 @@ void AddEval(CLI::App& group, EvalFlags* flags, const std::string& name, const s
 
 void AddPlan(CLI::App& root, PlanFlags* flags) {
   CLI::App& app = *root.add_subcommand("plan", "What a prompt moves, computes and keeps on given ranks");
-  AddText(app, "--model-path", "DIR", "Model folder; only its config.json is read",
+  AddText(app, "--model-path", "DIR", "Model folder; config.json and the headers of its weights are read",
           &flags->request.model_path);
   AddText(app, "--shape", "NAME", "A known shape instead of a folder", &flags->request.shape);
   AddInteger(app, "--prompt", "Tokens of the prompt", 1, kMaxCount, &flags->request.prompt);
   AddParallelFlags(app, &flags->request.parallel);
+  AddSizeFlags(app, &flags->request.sizes);
   app.add_flag("--json", flags->json, "One JSON object instead of tables");
 }
 
@@ -360,6 +377,7 @@ StatusOr<Command> CheckPlan(PlanFlags& flags) {
     return InvalidArgument("plan needs exactly one of --model-path DIR and --shape NAME");
   if (request.prompt == 0) return InvalidArgument("--prompt is required; accepted: a number of tokens");
   if (const auto plan = engine::ResolveParallel(request.parallel); !plan.ok()) return plan.status();
+  PERIGEE_RETURN_IF_ERROR(engine::CheckConfig(request.sizes));
   return Command(std::move(flags));
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "server/json_writer.h"
+#include "server/native/server_info.h"
 
 namespace perigee::cli {
 namespace {
@@ -88,18 +89,6 @@ void WriteChoice(const engine::PlanReport& r, JsonWriter& out) {
   out.EndArray().EndObject();
 }
 
-void WriteMemory(const engine::PlanReport& r, JsonWriter& out) {
-  out.BeginObject().Key("per_rank").BeginArray();
-  for (const engine::RankMemory& m : r.memory) {
-    out.BeginObject()
-        .Field("weights", m.weights)
-        .Field("latents_per_token", m.latents_per_token)
-        .Field("states_per_request", m.states_per_request)
-        .EndObject();
-  }
-  out.EndArray().Field("embedding_per_process", r.embedding_bytes).EndObject();
-}
-
 }  // namespace
 
 std::string PlanJson(const engine::PlanReport& r) {
@@ -125,7 +114,8 @@ std::string PlanJson(const engine::PlanReport& r) {
   out.Key("choice");
   WriteChoice(r, out);
   out.Key("memory");
-  WriteMemory(r, out);
+  server::WriteMemoryPlan(out, r.memory);
+  out.Field("memory_fit", r.memory_fit);
   out.EndObject();
   return out.Take();
 }

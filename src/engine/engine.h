@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/memory_plan.h"
 
 // The facade that the server and the commands use. Everything here is plain data; tokens in, tokens out.
 // Text, JSON and stop strings are the caller's business.
@@ -79,6 +80,7 @@ struct ModelInfo {
   int64_t context_length = 0;     // prompt + answer of one request
   int64_t max_total_tokens = 0;   // tokens that the latent pool holds
   std::vector<TokenId> stop_ids;  // the model's own
+  MemoryPlan memory;
 };
 
 // Counters only grow. Blocks: free + cached + held by running sequences = total. Cached ones are taken when
@@ -136,6 +138,10 @@ class Engine {
 
   virtual const ModelInfo& model_info() const = 0;
   virtual EngineStats stats() const = 0;
+  // The most that each rank ever took, in the kinds of the plan; never more than it. Snapshots
+  // are slots of the pool of states and counted there. Empty where nothing
+  // counts.
+  virtual std::vector<RankMemory> memory_peak() const = 0;
 };
 
 }  // namespace perigee::engine

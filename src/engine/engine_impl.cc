@@ -33,6 +33,7 @@ class EngineImpl : public Engine {
   }
   const ModelInfo& model_info() const override { return info_; }
   EngineStats stats() const override { return loop_.stats(); }
+  std::vector<RankMemory> memory_peak() const override { return loop_.memory_peak(); }
 
  private:
   const ModelInfo info_;
@@ -42,14 +43,15 @@ class EngineImpl : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineConfig& config,
-                                   ModeChooser modes, std::vector<TokenId> stop_ids) {
+                                   MemoryPlan memory, ModeChooser modes, std::vector<TokenId> stop_ids) {
   const int64_t num_blocks = config.max_total_tokens / cache::kBlockTokens;
   PERIGEE_CHECK(num_blocks * cache::kBlockTokens == config.max_total_tokens);
   ModelInfo info{.model_path = config.model_path,
                  .vocab_size = team->worker(0).model().vocab_size(),
                  .context_length = config.context_length,
                  .max_total_tokens = config.max_total_tokens,
-                 .stop_ids = std::move(stop_ids)};
+                 .stop_ids = std::move(stop_ids),
+                 .memory = std::move(memory)};
   const scheduler::SchedulerConfig scheduler{.max_running = config.max_running_requests,
                                              .chunk_size = config.chunked_prefill_size,
                                              .max_prefill_rows = config.max_prefill_tokens,
@@ -68,7 +70,7 @@ std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const
       std::move(model), WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
                                      .num_slots = NumStateSlots(config),
                                      .threads = config.threads}));
-  return MakeEngine(std::make_unique<RankTeam>(std::move(workers)), config, batch::StepMode::kTp,
+  return MakeEngine(std::make_unique<RankTeam>(std::move(workers)), config, {}, batch::StepMode::kTp,
                     std::move(stop_ids));
 }
 

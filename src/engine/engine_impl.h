@@ -12,9 +12,9 @@
 namespace perigee::engine {
 
 // An engine around loaded ranks. `config` was resolved. `stop_ids` are those of the model and the
-// configuration, in ascending order.
+// configuration, in ascending order. `memory`: the plan that the ranks were made by.
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineConfig& config,
-                                   ModeChooser modes, std::vector<TokenId> stop_ids);
+                                   MemoryPlan memory, ModeChooser modes, std::vector<TokenId> stop_ids);
 // The same around one rank's model.
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<model::CausalLm> model, const EngineConfig& config,
                                    std::vector<TokenId> stop_ids);

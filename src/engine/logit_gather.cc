@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "kernels/gemm/gemm.h"
 
 namespace perigee::engine {
 namespace {
@@ -12,23 +13,24 @@ namespace {
 constexpr int64_t kHead = 3;  // maximum, sum, target
 
 // A rank's message: per row its head, then the logits of the rows that are wished whole.
-std::vector<float> Message(const kernels::KernelContext& context, const model::VocabularyShare& share,
-                           ConstMatrixF local, std::span<const LogitWish> wishes) {
+std::span<const float> Message(const kernels::KernelContext& context, const model::VocabularyShare& share,
+                               ConstMatrixF local, std::span<const LogitWish> wishes, int64_t whole) {
   std::vector<kernels::ExpSum> sums(wishes.size());
   ExpSums(context, local, share.part_bounds, sums);
-  std::vector<float> message;
+  const int64_t size = local.rows * kHead + whole * share.size();
+  float* const message = context.workspace->Floats(size);
+  float* next = message;
   for (size_t r = 0; r < wishes.size(); ++r) {
     float target = -std::numeric_limits<float>::infinity();
     if (wishes[r].target && *wishes[r].target >= share.begin && *wishes[r].target < share.end) {
       target = local.Row(static_cast<int64_t>(r))[*wishes[r].target - share.begin];
     }
-    message.insert(message.end(), {sums[r].max, sums[r].sum, target});
+    for (const float value : {sums[r].max, sums[r].sum, target}) *next++ = value;
   }
   for (size_t r = 0; r < wishes.size(); ++r) {
-    const float* row = local.Row(static_cast<int64_t>(r));
-    if (wishes[r].all) message.insert(message.end(), row, row + share.size());
+    if (wishes[r].all) next = std::copy_n(local.Row(static_cast<int64_t>(r)), share.size(), next);
   }
-  return message;
+  return {message, static_cast<size_t>(size)};
 }
 
 // Neighbours first, an odd one carried up: the tree of the communicators.
@@ -52,22 +54,25 @@ StatusOr<std::vector<RowLogits>> GatherLogits(const kernels::KernelContext& cont
   const int ranks = group == nullptr ? 1 : group->size();
   const auto rows = static_cast<int64_t>(wishes.size());
   const int64_t whole = std::count_if(wishes.begin(), wishes.end(), [](const LogitWish& w) { return w.all; });
-  std::vector<float> gathered = Message(context, share, local, wishes);
-  std::vector<int64_t> receive_counts(static_cast<size_t>(ranks), 0);
+  PERIGEE_CHECK(local.rows == rows);
+  std::span<const float> gathered = Message(context, share, local, wishes, whole);
   if (group != nullptr) {
-    const std::vector<float> message = std::move(gathered);
+    const std::span<const float> message = gathered;
+    std::vector<int64_t> receive_counts(static_cast<size_t>(ranks), 0);
     std::vector<int64_t> send_counts(static_cast<size_t>(ranks), 0);
     send_counts[0] = static_cast<int64_t>(message.size());
-    gathered.clear();
+    std::span<float> received;
     if (group->rank() == 0) {
       for (int s = 0; s < ranks; ++s) {
         const int64_t width = PartBegin(s + 1, vocab_size, ranks) - PartBegin(s, vocab_size, ranks);
         receive_counts[static_cast<size_t>(s)] = rows * kHead + whole * width;
       }
-      gathered.resize(static_cast<size_t>(rows * kHead * ranks + whole * vocab_size));
+      const int64_t size = rows * kHead * ranks + whole * vocab_size;
+      received = {context.workspace->Floats(size), static_cast<size_t>(size)};
     }
-    PERIGEE_RETURN_IF_ERROR(group->AllToAll(message, send_counts, gathered, receive_counts));
+    PERIGEE_RETURN_IF_ERROR(group->AllToAll(message, send_counts, received, receive_counts));
     if (group->rank() != 0) return std::vector<RowLogits>{};
+    gathered = received;
   }
 
   std::vector<RowLogits> result(wishes.size());
@@ -90,6 +95,17 @@ StatusOr<std::vector<RowLogits>> GatherLogits(const kernels::KernelContext& cont
     if (wishes[r].all) result[r].logits = {full.Row(w++), static_cast<size_t>(vocab_size)};
   }
   return result;
+}
+
+void TallyLogits(kernels::WorkspaceTally& tally, int64_t rows, int64_t hidden, int64_t share,
+                 int64_t vocab_size, int ranks, bool first) {
+  const kernels::WorkspaceTally::Scope scope(tally);
+  tally.Floats(rows * share);
+  TallyGemm(tally, rows, share, hidden);
+  tally.Floats(rows * (kHead + share));
+  if (!first) return;
+  if (ranks > 1) tally.Floats(rows * (kHead * ranks + vocab_size));
+  tally.Floats(rows * vocab_size);
 }
 
 }  // namespace perigee::engine

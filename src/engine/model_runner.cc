@@ -11,9 +11,6 @@
 namespace perigee::engine {
 namespace {
 
-// Rows whose logits are held at one time: a prompt's log-probabilities would take rows x vocabulary floats.
-constexpr int64_t kLogitRows = 64;
-
 // The states that spans are to leave in slots of their own.
 void AddSnapshots(const batch::BatchPlan& plan, batch::ForwardBatch& batch) {
   for (const batch::SeqSpan& span : batch.spans) {
@@ -82,7 +79,9 @@ Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSo
                              ConstMatrix hidden, const Sampler* sampler, std::vector<SpanResult>& results) {
   const kernels::Workspace::Scope scope(*context_.workspace);
   const kernels::Workspace::Scope host_scope(host_workspace_);
-  const kernels::KernelContext host{.pool = context_.pool, .workspace = &host_workspace_};
+  const kernels::KernelContext host{
+      .pool = context_.pool,
+      .workspace = context_.device == Device::kCpu ? context_.workspace : &host_workspace_};
   std::vector<LogitWish> wishes(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
     const batch::PlannedSpan& span = plan.spans[rows[r].span];

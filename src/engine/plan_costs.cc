@@ -6,12 +6,12 @@
 
 #include "base/math.h"
 #include "batch/seq_span.h"
-#include "cache/cache_budget.h"
-#include "kernels/gemm/gemm.h"
+#include "kernels/kda/kda.h"
 #include "model/kimi_linear/model.h"
 #include "parallel/cp/cp_plan.h"
 #include "parallel/layout_plan.h"
 #include "parallel/planner.h"
+#include "parallel/shard.h"
 
 namespace perigee::engine {
 namespace {
@@ -21,9 +21,6 @@ using parallel::AttentionForm;
 using parallel::Range;
 using parallel::Segment;
 using parallel::Shard;
-
-constexpr uint64_t kHalfBytes = 2;
-constexpr uint64_t kFloatBytes = 4;
 
 // Rows, pairs and expanded keys of MLA on one CP rank, summed over chunks.
 struct MlaRows {
@@ -196,69 +193,6 @@ class FlopCounter {
   RankFlops sum_;
 };
 
-// A product's weight as kernels::PackedWeight keeps it.
-uint64_t Packed(int64_t out, int64_t in) {
-  return static_cast<uint64_t>(AlignUp(out, kernels::PackedWeight::kPanel) * in) * kHalfBytes;
-}
-
-uint64_t Floats(int64_t count) {
-  return static_cast<uint64_t>(count) * kFloatBytes;
-}
-
-uint64_t MlpBytes(const KimiLinearConfig& c, int64_t width) {
-  return Packed(2 * width, c.hidden_size) + Packed(c.hidden_size, width);
-}
-
-uint64_t KdaHeadBytes(const KimiLinearConfig& c, int64_t heads) {
-  const int64_t width = heads * c.kda_head_dim;
-  const int64_t rank = c.kda_gate_rank();
-  return Packed(3 * width + heads + 2 * rank, c.hidden_size) + 2 * Packed(width, rank) +
-         Packed(c.hidden_size, width) + Floats(3 * width * c.short_conv_kernel_size + width + heads);
-}
-
-uint64_t KdaBytes(const KimiLinearConfig& c, const Shard& shard) {
-  const uint64_t held = shard.holds_kda ? KdaHeadBytes(c, shard.Held(c.kda_num_heads).size()) : 0;
-  return KdaHeadBytes(c, shard.Of(c.kda_num_heads).size()) + held + Floats(c.kda_head_dim);
-}
-
-// The key and value weights exist twice: as they expand latents and, head by head, as they read them.
-uint64_t MlaBytes(const KimiLinearConfig& c, const Shard& shard) {
-  const int64_t rank = c.kv_lora_rank;
-  uint64_t bytes = Packed(rank + c.qk_rope_head_dim, c.hidden_size) + Floats(rank);
-  for (int64_t s = shard.first_held; s < shard.first_held + shard.num_held; ++s) {
-    const int64_t heads = shard.Of(c.num_attention_heads, s).size();
-    bytes += Packed(heads * c.qk_head_dim(), c.hidden_size);
-    bytes += Packed(heads * (c.qk_nope_head_dim + c.v_head_dim), rank);
-    bytes += static_cast<uint64_t>(heads) * (Packed(rank, c.qk_nope_head_dim) + Packed(c.v_head_dim, rank));
-  }
-  return bytes + Packed(c.hidden_size, shard.Held(c.num_attention_heads).size() * c.v_head_dim);
-}
-
-uint64_t MoeBytes(const KimiLinearConfig& c, const Shard& shard) {
-  const int64_t per_group = shard.total / shard.expert_groups;
-  const int64_t group = shard.share / per_group;
-  const int64_t place = shard.share % per_group;
-  const int64_t experts = PartBegin(group + 1, c.num_experts, shard.expert_groups) -
-                          PartBegin(group, c.num_experts, shard.expert_groups);
-  const int64_t width = PartBegin(place + 1, c.moe_intermediate_size, per_group) -
-                        PartBegin(place, c.moe_intermediate_size, per_group);
-  uint64_t bytes = Packed(c.num_experts, c.hidden_size) + Floats(c.num_experts) +
-                   static_cast<uint64_t>(experts) * MlpBytes(c, width);
-  const int64_t shared = c.num_shared_experts * c.moe_intermediate_size;
-  if (shared > 0) bytes += MlpBytes(c, shard.Of(shared).size());
-  return bytes;
-}
-
-uint64_t WeightBytes(const KimiLinearConfig& c, const Shard& shard) {
-  uint64_t bytes = Packed(shard.Of(c.vocab_size).size(), c.hidden_size) + Floats(c.hidden_size);
-  for (size_t l = 0; l < static_cast<size_t>(c.num_hidden_layers); ++l) {
-    bytes += 2 * Floats(c.hidden_size);
-    bytes += c.is_kda[l] ? KdaBytes(c, shard) : MlaBytes(c, shard);
-    bytes += c.is_moe[l] ? MoeBytes(c, shard) : MlpBytes(c, shard.Of(c.intermediate_size).size());
-  }
-  return bytes;
-}
-
 }  // namespace
 
 std::vector<RankFlops> CountFlops(const KimiLinearConfig& config, const ParallelOptions& options,
@@ -272,24 +206,6 @@ std::vector<RankFlops> CountFlops(const KimiLinearConfig& config, const Parallel
         FlopCounter(config, shard, plan.prefill_mode, rows[static_cast<size_t>(cp_rank)], prompt).Count());
   }
   return flops;
-}
-
-std::vector<RankMemory> CountMemory(const KimiLinearConfig& config, const ParallelOptions& options) {
-  std::vector<RankMemory> memory;
-  for (int rank = 0; rank < options.tp; ++rank) {
-    const Shard shard = ShardOfRank(options, rank);
-    const model::CacheShape shape = model::KimiLinearCacheShape(config, shard);
-    const cache::CacheCosts costs = cache::ComputeCacheCosts(
-        shape.kv_layers, shape.kv_width, shape.state_layers, shape.recurrent_floats, shape.conv_floats);
-    memory.push_back({.weights = WeightBytes(config, shard),
-                      .latents_per_token = costs.per_token,
-                      .states_per_request = costs.per_sequence});
-  }
-  return memory;
-}
-
-uint64_t EmbeddingBytes(const KimiLinearConfig& config) {
-  return static_cast<uint64_t>(config.vocab_size * config.hidden_size) * kHalfBytes;
 }
 
 double Balance(const std::vector<double>& values) {

@@ -20,20 +20,10 @@ struct RankFlops {
   double total() const { return gemms + kda + attention; }
 };
 
-// Bytes of one rank. Weights as the layers keep them: BF16 products in panels of 16 outputs, the rest in F32.
-struct RankMemory {
-  uint64_t weights = 0;
-  uint64_t latents_per_token = 0;
-  uint64_t states_per_request = 0;  // recurrent states and conv tails
-};
-
 // One entry a rank. The prompt runs alone, in chunks of `chunk` rows. options and plan belong together and
 // the model can be cut that way. Pure.
 std::vector<RankFlops> CountFlops(const model::KimiLinearConfig& config, const ParallelOptions& options,
                                   const ParallelPlan& plan, int64_t prompt, int64_t chunk);
-std::vector<RankMemory> CountMemory(const model::KimiLinearConfig& config, const ParallelOptions& options);
-// The embedding table, which the ranks of a process share as it lies in the file.
-uint64_t EmbeddingBytes(const model::KimiLinearConfig& config);
 
 // Largest over mean; 1 when all are zero.
 double Balance(const std::vector<double>& values);

@@ -1,12 +1,17 @@
 #include "engine/plan_report.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/strings.h"
 #include "engine/engine_config.h"
+#include "engine/memory_budget.h"
 #include "engine/plan_rates.h"
+#include "model/checkpoint_check.h"
 #include "model/kimi_linear/model.h"
+#include "model/kimi_linear/footprint.h"
+#include "tensor/safetensors.h"
 
 namespace perigee::engine {
 namespace {
@@ -133,6 +138,32 @@ PlanChoice Choose(const Planned& p) {
   return choice;
 }
 
+// The types of the stored tensors where the weights are there, else BF16.
+model::DTypeOf StoredTypes(const PlanRequest& request, const KimiLinearConfig& config,
+                           std::vector<std::string>& notices) {
+  const model::DTypeOf bf16 = [](const std::string&) { return DType::kBF16; };
+  if (!request.shape.empty()) return bf16;
+  StatusOr<Checkpoint> opened = Checkpoint::Open(request.model_path);
+  if (!opened.ok() || !model::CheckCheckpoint(*opened, model::ExpectedTensors(config)).ok()) {
+    notices.push_back(StrCat("the weights of ", request.model_path, " are not there: they count as BF16"));
+    return bf16;
+  }
+  const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened).value());
+  return [checkpoint](const std::string& name) { return checkpoint->Find(name)->dtype; };
+}
+
+Status DecideMemory(const PlanRequest& request, const ParallelPlan& plan, const KimiLinearConfig& config,
+                    PlanReport& report) {
+  const auto shape = model::MakeKimiLinearFootprint(config, StoredTypes(request, config, report.notices));
+  const ModelCosts costs = CostsOf(*shape, plan, request.parallel);
+  EngineConfig sizes = request.sizes;
+  sizes.parallel = request.parallel;
+  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(std::move(sizes), costs, ReadMachine()));
+  report.memory_fit = CheckFits(sized, costs).message();
+  report.memory = std::move(sized.memory);
+  return Status::Ok();
+}
+
 }  // namespace
 
 StatusOr<PlanReport> MakePlan(const PlanRequest& request) {
@@ -146,7 +177,8 @@ StatusOr<PlanReport> MakePlan(const PlanRequest& request) {
             .plan = resolved,
             .shape = model::KimiLinearShape(config),
             .ranks = {o.tp, o.attn_cp, resolved.policy.strategy},
-            .chunk = DefaultChunk(o.attn_cp)};
+            .chunk = request.sizes.chunked_prefill_size > 0 ? request.sizes.chunked_prefill_size
+                                                            : DefaultChunk(o.attn_cp)};
   p.first_chunk = std::min(p.chunk, request.prompt);
   if (p.plan.planned) {
     const batch::SeqSpan first{.q_len = p.first_chunk, .kv_len = p.first_chunk};
@@ -173,8 +205,7 @@ StatusOr<PlanReport> MakePlan(const PlanRequest& request) {
   }
   report.balance = Balance(totals);
   report.pairs_balance = Balance(pairs);
-  report.memory = CountMemory(config, o);
-  report.embedding_bytes = EmbeddingBytes(config);
+  PERIGEE_RETURN_IF_ERROR(DecideMemory(request, resolved, config, report));
   return report;
 }
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/engine_config.h"
+#include "engine/memory_plan.h"
 #include "engine/parallel_options.h"
 #include "engine/plan_costs.h"
 #include "engine/plan_traffic.h"
@@ -13,10 +15,11 @@ namespace perigee::engine {
 
 // What to plan. Exactly one of model_path and shape is set.
 struct PlanRequest {
-  std::string model_path;  // a folder; only its config.json is read
+  std::string model_path;  // a folder; config.json and, if there, the headers of its weights are read
   std::string shape;       // a published shape ("kimi-linear-48b")
   ParallelOptions parallel;
   int64_t prompt = 0;  // tokens, at least 1
+  EngineConfig sizes;  // of pools and steps; its model_path and parallel are not read
 };
 
 // Another mode that prompts could run in.
@@ -68,8 +71,8 @@ struct PlanReport {
   double balance = 1;            // of total operations: largest over mean
   double pairs_balance = 1;      // of pairs of query and key
   PlanChoice choice;
-  std::vector<RankMemory> memory;  // one a rank
-  uint64_t embedding_bytes = 0;    // once a process
+  MemoryPlan memory;       // as serving with the same flags on this machine would decide it
+  std::string memory_fit;  // empty: it fits; else why not, and what would
 };
 
 // kUsage when flags do not fit each other, the model or the prompt. Takes milliseconds at any prompt length.

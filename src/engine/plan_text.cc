@@ -80,13 +80,16 @@ std::string Flops(const PlanReport& r) {
 }
 
 std::string Memory(const PlanReport& r) {
-  std::vector<Cells> rows = {{"rank", "weights", "latents a token", "states a request"}};
-  for (size_t rank = 0; rank < r.memory.size(); ++rank) {
-    const RankMemory& m = r.memory[rank];
-    rows.push_back({StrCat(rank), StrCat(WithThousands(m.weights), " (", HumanBytes(m.weights), ")"),
-                    WithThousands(m.latents_per_token), WithThousands(m.states_per_request)});
+  std::vector<Cells> rows = {{"rank", "weights", "latents", "states", "snapshots", "workspace",
+                              "latents a token", "states a request"}};
+  for (size_t rank = 0; rank < r.memory.ranks.size(); ++rank) {
+    const RankMemory& m = r.memory.ranks[rank];
+    rows.push_back({StrCat(rank), WithThousands(m.weights), WithThousands(m.latents), WithThousands(m.states),
+                    WithThousands(m.snapshots), WithThousands(m.workspace),
+                    WithThousands(r.memory.bytes_per_token[rank]),
+                    WithThousands(r.memory.bytes_per_sequence[rank])});
   }
-  return Table(rows);
+  return StrCat(Table(rows), MemoryText(r.memory), r.memory_fit.empty() ? "" : StrCat(r.memory_fit, "\n"));
 }
 
 std::string Choice(const PlanReport& r) {
@@ -124,8 +127,7 @@ std::string PlanText(const PlanReport& r) {
   out += StrCat("\nelements sent for each token and rank (u = ", r.unit, ")\n", Elements(r));
   out += StrCat("\nGFLOP of each rank for the prompt\n", Flops(r),
                 "  largest over mean: ", Fixed(r.balance, 4), "; pairs ", Fixed(r.pairs_balance, 4), "\n");
-  out += StrCat("\nbytes of each rank\n", Memory(r), "  and once a process the embedding, ",
-                WithThousands(r.embedding_bytes), " (", HumanBytes(r.embedding_bytes), ")\n");
+  out += StrCat("\nbytes of each rank when served here\n", Memory(r));
   return out;
 }
 

@@ -27,6 +27,7 @@ std::vector<std::byte> Encode(const Statement& s) {
   out.Put(static_cast<uint8_t>(s.status.code()));
   out.PutText(s.status.message());
   out.PutText(s.fingerprint);
+  out.Put(s.machine.memory_bytes);
   out.Put(s.machine.available_bytes);
   out.Put(s.machine.cores);
   out.Put(s.machine.random);
@@ -40,6 +41,7 @@ bool Decode(std::span<const std::byte> bytes, Statement* s) {
   std::string message = in.GetText();
   if (code != StatusCode::kOk && code <= StatusCode::kInternal) s->status = Status(code, std::move(message));
   s->fingerprint = in.GetText();
+  s->machine.memory_bytes = in.Get<uint64_t>();
   s->machine.available_bytes = in.Get<uint64_t>();
   s->machine.cores = in.Get<int32_t>();
   s->machine.random = in.Get<uint64_t>();
@@ -65,7 +67,8 @@ Status AgreeOnStart(comm::ProcessRanks& ranks, const Status& own, StartAgreement
     if (!status.ok())
       return r == 0 ? status : Status(status.code(), StrCat("rank ", r, ": ", status.message()));
   }
-  uint64_t share = std::numeric_limits<uint64_t>::max();
+  uint64_t memory = std::numeric_limits<uint64_t>::max();
+  uint64_t available = memory;
   int32_t threads = 0;
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].fingerprint != all[0].fingerprint) {
@@ -73,11 +76,15 @@ Status AgreeOnStart(comm::ProcessRanks& ranks, const Status& own, StartAgreement
                                     all[0].fingerprint,
                                     ": every rank needs the same program, flags and model"));
     }
-    share = std::min(share, all[r].machine.available_bytes / static_cast<uint64_t>(all[r].ranks_on_host));
+    const auto ranks_on_host = static_cast<uint64_t>(all[r].ranks_on_host);
+    memory = std::min(memory, all[r].machine.memory_bytes / ranks_on_host);
+    available = std::min(available, all[r].machine.available_bytes / ranks_on_host);
     threads += std::max(1, all[r].machine.cores / all[r].ranks_on_host);
   }
-  agreement->machine = {
-      .available_bytes = share * all.size(), .cores = threads, .random = all[0].machine.random};
+  agreement->machine = {.memory_bytes = memory * all.size(),
+                        .available_bytes = available * all.size(),
+                        .cores = threads,
+                        .random = all[0].machine.random};
   return Status::Ok();
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "comm/process_ranks.h"
-#include "engine/engine_config.h"
+#include "engine/machine.h"
 
 namespace perigee::engine {
 

@@ -44,4 +44,17 @@ StatusOr<std::vector<SpanResult>> RankTeam::Run(const batch::BatchPlan& plan, co
   return workers_[0]->Run(plan, &sampler);
 }
 
+std::vector<RankMemory> RankTeam::memory_peak() const {
+  std::vector<RankMemory> ranks;
+  for (const auto& worker : workers_) {
+    const MemoryBytes peak = worker->memory_peak();
+    ranks.push_back({.weights = BytesOf(peak, MemoryKind::kWeights),
+                     .latents = BytesOf(peak, MemoryKind::kLatents),
+                     .states = BytesOf(peak, MemoryKind::kStates),
+                     .snapshots = BytesOf(peak, MemoryKind::kSnapshots),
+                     .workspace = BytesOf(peak, MemoryKind::kWorkspace)});
+  }
+  return ranks;
+}
+
 }  // namespace perigee::engine

@@ -8,6 +8,7 @@
 #include "base/queue.h"
 #include "base/status.h"
 #include "batch/batch_plan.h"
+#include "engine/memory_plan.h"
 #include "engine/worker.h"
 
 namespace perigee::engine {
@@ -28,6 +29,8 @@ class RankTeam {
 
   // Of a rank of this process; rank 0 always is.
   const Worker& worker(size_t rank) const { return *workers_[rank]; }
+  // By rank; any thread.
+  std::vector<RankMemory> memory_peak() const;
   size_t size() const { return workers_.size(); }
 
  private:

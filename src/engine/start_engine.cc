@@ -1,21 +1,21 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
-#include "base/math.h"
 #include "base/strings.h"
 #include "base/trace.h"
-#include "cache/cache_budget.h"
 #include "comm/factory.h"
 #include "comm/process_grid.h"
 #include "comm/process_ranks.h"
 #include "engine/engine_config.h"
 #include "engine/engine_impl.h"
+#include "engine/memory_budget.h"
 #include "engine/plan_rates.h"
 #include "engine/process_start.h"
 #include "engine/process_team.h"
@@ -26,20 +26,7 @@
 namespace perigee::engine {
 namespace {
 
-// Costs of all ranks of the process together.
-ModelLimits LimitsOf(const model::ModelFiles& files, const EngineConfig& config) {
-  const ParallelOptions& o = config.parallel;
-  ModelLimits limits{.max_context = files.max_context(), .weight_bytes = files.weight_bytes()};
-  for (int rank = 0; rank < o.tp; ++rank) {
-    const model::CacheShape shape = files.cache_shape(ShardOfRank(o, rank));
-    const cache::CacheCosts costs =
-        cache::ComputeCacheCosts(shape.kv_layers, shape.kv_width, shape.state_layers, shape.recurrent_floats,
-                                 shape.conv_floats, cache::CachedType(config.device));
-    limits.bytes_per_token += costs.per_token;
-    limits.bytes_per_sequence += costs.per_sequence;
-  }
-  return limits;
-}
+using Ledgers = std::vector<std::shared_ptr<MemoryLedger>>;  // of the ranks of this process
 
 // The ranks that live in this process.
 std::vector<int> LocalRanks(const ParallelOptions& o, const comm::ProcessRanks* processes) {
@@ -59,22 +46,28 @@ void OnEach(size_t count, const std::function<void(size_t)>& body) {
 // Builds the models of the ranks. Progress is the first one's.
 std::vector<std::unique_ptr<model::CausalLm>> BuildModels(const model::ModelFiles& files,
                                                           const EngineConfig& config,
-                                                          const std::vector<int>& ranks) {
+                                                          const std::vector<int>& ranks,
+                                                          const Ledgers& ledgers) {
   std::vector<std::unique_ptr<model::CausalLm>> models(ranks.size());
   OnEach(ranks.size(), [&](size_t i) {
     SetTraceRank(ranks[i]);
-    models[i] =
-        files.Build(ShardOfRank(config.parallel, ranks[i]),
-                    i == 0 ? config.load_progress : std::function<void(uint64_t, uint64_t)>(), config.device);
+    models[i] = files.Build(ShardOfRank(config.parallel, ranks[i]),
+                            i == 0 ? config.load_progress : std::function<void(uint64_t, uint64_t)>(),
+                            config.device, ledgers[i].get());
   });
   return models;
 }
 
 // The workers of this process's ranks with their groups; collective over all ranks.
-StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(
-    std::vector<std::unique_ptr<model::CausalLm>> models, const std::vector<int>& ranks,
-    const EngineConfig& config, const StepPolicy& policy, comm::ProcessRanks* processes) {
+StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const model::ModelFiles& files,
+                                                           const EngineConfig& config,
+                                                           const MemoryPlan& memory, const StepPolicy& policy,
+                                                           comm::ProcessRanks* processes) {
   const ParallelOptions& o = config.parallel;
+  const std::vector<int> ranks = LocalRanks(o, processes);
+  Ledgers ledgers;
+  for (size_t i = 0; i < ranks.size(); ++i) ledgers.push_back(std::make_shared<MemoryLedger>());
+  std::vector<std::unique_ptr<model::CausalLm>> models = BuildModels(files, config, ranks, ledgers);
   std::vector<std::unique_ptr<comm::Communicator>> threads_world;
   if (processes == nullptr && o.tp > 1) {
     PERIGEE_ASSIGN_OR_RETURN(threads_world, comm::MakeInProcessWorld("thread", o.tp));
@@ -92,15 +85,16 @@ StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(
       }
       grid = std::move(made).value();
     }
-    const int64_t threads =
-        PartBegin(ranks[i] + 1, config.threads, o.tp) - PartBegin(ranks[i], config.threads, o.tp);
     workers[i] =
         std::make_unique<Worker>(std::move(models[i]),
                                  WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
                                               .num_slots = NumStateSlots(config),
-                                              .threads = static_cast<int>(std::max<int64_t>(threads, 1)),
+                                              .threads = RankThreads(config, ranks[i]),
                                               .policy = policy,
-                                              .device = config.device},
+                                              .device = config.device,
+                                              .workspace_bytes =
+                                                  memory.ranks[static_cast<size_t>(ranks[i])].workspace,
+                                              .ledger = ledgers[i]},
                                  std::move(grid));
   });
   for (const Status& s : failures) PERIGEE_RETURN_IF_ERROR(s);
@@ -114,27 +108,15 @@ std::vector<TokenId> Union(std::vector<TokenId> a, const std::vector<TokenId>& b
   return a;
 }
 
-void LogMemory(const EngineConfig& config, const ModelLimits& limits) {
-  const auto tokens = static_cast<uint64_t>(config.max_total_tokens);
-  const auto sequences = static_cast<uint64_t>(config.max_running_requests);
-  LogInfo(StrCat("latent pool: ", WithThousands(tokens), " tokens at ", HumanBytes(limits.bytes_per_token),
-                 ", ", HumanBytes(tokens * limits.bytes_per_token), " when full; states: ",
-                 WithThousands(sequences), " requests at ", HumanBytes(limits.bytes_per_sequence), ", ",
-                 HumanBytes(sequences * limits.bytes_per_sequence),
-                 " when full; longest request: ", WithThousands(static_cast<uint64_t>(config.context_length)),
-                 " tokens; threads: ", config.threads));
+void LogMemory(const MemoryPlan& memory) {
+  std::istringstream lines(MemoryText(memory));
+  for (std::string line; std::getline(lines, line);) LogInfo(line);
 }
 
-void LogPrefixCache(const EngineConfig& config) {
-  if (config.prefix_cache) {
-    LogInfo(StrCat("prefix cache: up to ", config.state_snapshots, " states; prompts that share at least ",
-                   cache::kBlockTokens, " tokens can share work"));
-  } else if (config.chunked_prefill_size % cache::kBlockTokens != 0) {
-    LogWarning(StrCat("prefix cache: off, because --chunked-prefill-size ", config.chunked_prefill_size,
-                      " is not a multiple of ", cache::kBlockTokens));
-  } else {
-    LogInfo("prefix cache: off");
-  }
+void WarnOfOddChunks(const EngineConfig& config) {
+  if (config.chunked_prefill_size % cache::kBlockTokens == 0) return;
+  LogWarning(StrCat("prefix cache: off, because --chunked-prefill-size ", config.chunked_prefill_size,
+                    " is not a multiple of ", cache::kBlockTokens));
 }
 
 // What is known before any weight is read.
@@ -150,9 +132,9 @@ StatusOr<Machine> ReadMachineOf(Device device) {
   Machine machine = ReadMachine();
   if (device == Device::kCpu) return machine;
   PERIGEE_RETURN_IF_ERROR(device_memory::Open(0));
-  // The rank's scratch memory is not for pools.
-  const size_t free = device_memory::Ask().free;
-  machine.available_bytes = free - std::min(free, kernels::DeviceContext::kScratchBytes);
+  const device_memory::Room device_has = device_memory::Ask();
+  machine.memory_bytes = device_has.total;
+  machine.available_bytes = device_has.free;
   return machine;
 }
 
@@ -162,7 +144,7 @@ StatusOr<Opened> Open(const EngineConfig& config) {
   PERIGEE_ASSIGN_OR_RETURN(opened.parallel, ResolveParallel(config.parallel));
   PERIGEE_ASSIGN_OR_RETURN(opened.rates, ReadRates(config.parallel));
   PERIGEE_ASSIGN_OR_RETURN(opened.files, model::OpenModel(config.model_path));
-  PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, opened.files->sizes()));
+  PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, opened.files->footprint().sizes()));
   PERIGEE_ASSIGN_OR_RETURN(opened.machine, ReadMachineOf(config.device));
   return opened;
 }
@@ -177,12 +159,13 @@ std::string Fingerprint(const EngineConfig& config, const StatusOr<Opened>& open
                 opened->parallel.planned ? " or others" : "", " (", o.cp_strategy, ", form ",
                 static_cast<int>(policy.attention_form), "), sizes ", config.context_length, " ",
                 config.max_running_requests, " ", config.max_total_tokens, " ", config.chunked_prefill_size,
-                ", a model of ", opened->files->weight_bytes(), " bytes");
+                ", a model of ", opened->files->footprint().weight_bytes({}), " bytes");
 }
 
 // The ranks of this process, ready to run steps.
 struct Loaded {
   EngineConfig config;  // with all values decided
+  MemoryPlan memory;
   ModeChooser modes;
   std::vector<TokenId> stop_ids;
   std::vector<std::unique_ptr<Worker>> workers;
@@ -199,24 +182,26 @@ StatusOr<Loaded> Load(EngineConfig config, comm::ProcessRanks* processes) {
   }
   if (!opened.ok()) return opened.status();
   const model::ModelFiles& files = *opened->files;
-  const ModelLimits limits = LimitsOf(files, config);
-  PERIGEE_ASSIGN_OR_RETURN(config, Resolve(std::move(config), limits, agreement.machine));
-  if (processes == nullptr || processes->rank() == 0) {
-    for (const std::string& notice : opened->parallel.notices) LogWarning(notice);
-    LogPrefixCache(config);
-    LogMemory(config, limits);
-  }
-  const std::vector<int> ranks = LocalRanks(config.parallel, processes);
-  PERIGEE_ASSIGN_OR_RETURN(auto workers, MakeWorkers(BuildModels(files, config, ranks), ranks, config,
-                                                     opened->parallel.policy, processes));
-  std::vector<TokenId> stop_ids = Union(files.stop_ids(), config.extra_stop_ids);
   const ParallelPlan& parallel = opened->parallel;
+  const ModelCosts costs = CostsOf(files.footprint(), parallel, config);
+  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(std::move(config), costs, agreement.machine));
+  config = std::move(sized.config);
+  if (processes == nullptr || processes->rank() == 0) {
+    for (const std::string& notice : parallel.notices) LogWarning(notice);
+    WarnOfOddChunks(config);
+    LogMemory(sized.memory);
+  }
+  PERIGEE_RETURN_IF_ERROR(CheckFits(sized, costs));
+  PERIGEE_ASSIGN_OR_RETURN(auto workers,
+                           MakeWorkers(files, config, sized.memory, parallel.policy, processes));
+  std::vector<TokenId> stop_ids = Union(files.stop_ids(), config.extra_stop_ids);
   ModeChooser modes(parallel.prefill_mode);
   if (parallel.planned) {
     modes = ModeChooser(files.shape(), opened->rates,
                         {config.parallel.tp, config.parallel.attn_cp, parallel.policy.strategy});
   }
   return Loaded{.config = std::move(config),
+                .memory = std::move(sized.memory),
                 .modes = std::move(modes),
                 .stop_ids = std::move(stop_ids),
                 .workers = std::move(workers)};
@@ -232,7 +217,8 @@ StatusOr<std::unique_ptr<Engine>> StartEngine(EngineConfig config, comm::Process
   } else {
     team = std::make_unique<ProcessTeam>(std::move(loaded.workers[0]), processes);
   }
-  return MakeEngine(std::move(team), loaded.config, std::move(loaded.modes), std::move(loaded.stop_ids));
+  return MakeEngine(std::move(team), loaded.config, std::move(loaded.memory), std::move(loaded.modes),
+                    std::move(loaded.stop_ids));
 }
 
 Status FollowEngine(EngineConfig config, comm::ProcessRanks* processes) {

@@ -39,6 +39,8 @@ class StepLoop {
   void Cancel(RequestId id);
   void FlushCache(std::function<void()> done);
   EngineStats stats() const;
+  // The most that each rank ever took.
+  std::vector<RankMemory> memory_peak() const { return team_->memory_peak(); }
   // Not ok once the ranks have lost each other: nothing will be computed any more.
   Status health() const;
 

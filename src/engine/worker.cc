@@ -8,8 +8,12 @@ namespace perigee::engine {
 namespace {
 
 cache::PagedKvCache MakeKvCache(const model::CacheShape& shape, const WorkerConfig& config) {
-  return {shape.kv_layers, config.num_blocks, shape.kv_width, cache::CachedType(config.device),
-          config.device};
+  return {shape.kv_layers,
+          config.num_blocks,
+          shape.kv_width,
+          cache::CachedType(config.device),
+          config.device,
+          {config.ledger.get(), MemoryKind::kLatents}};
 }
 
 cache::RecurrentStatePool MakeStatePool(const model::CacheShape& shape, const WorkerConfig& config) {
@@ -18,19 +22,21 @@ cache::RecurrentStatePool MakeStatePool(const model::CacheShape& shape, const Wo
           shape.recurrent_floats,
           shape.conv_floats,
           cache::CachedType(config.device),
-          config.device};
+          config.device,
+          {config.ledger.get(), MemoryKind::kStates}};
 }
 
 }  // namespace
 
 Worker::Worker(std::unique_ptr<model::CausalLm> model, const WorkerConfig& config, comm::ProcessGrid grid)
-    : model_(std::move(model)),
+    : ledger_(config.ledger),
+      model_(std::move(model)),
       grid_(std::move(grid)),
       parallel_(parallel::ContextOf(grid_)),
       kv_(MakeKvCache(model_->cache_shape(), config)),
       states_(MakeStatePool(model_->cache_shape(), config)),
       pool_(config.threads),
-      device_(config.device, pool_),
+      device_(config.device, pool_, config.workspace_bytes, {ledger_.get(), MemoryKind::kWorkspace}),
       runner_(*model_, {.kv = &kv_, .states = &states_}, device_, parallel_, config.policy) {}
 
 StatusOr<std::vector<SpanResult>> Worker::Run(const batch::BatchPlan& plan, const Sampler* sampler) {

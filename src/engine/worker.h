@@ -15,6 +15,7 @@
 #include "engine/sampler.h"
 #include "kernels/device_context.h"
 #include "model/causal_lm.h"
+#include "tensor/memory_ledger.h"
 
 namespace perigee::engine {
 
@@ -23,7 +24,9 @@ struct WorkerConfig {
   int64_t num_slots = 0;
   int threads = 1;  // >= 1, the calling thread included
   StepPolicy policy;
-  Device device = Device::kCpu;  // where the model's weights are
+  Device device = Device::kCpu;          // where the model's weights are
+  uint64_t workspace_bytes = 0;          // of the largest step; 0: it grows as it is used
+  std::shared_ptr<MemoryLedger> ledger;  // counts model and pools; may be null
 };
 
 // One rank: its model, pools, scratch memory, threads and groups. Any number may live in one process. Run is
@@ -45,7 +48,11 @@ class Worker {
   // Elements sent by this rank since the start, all groups.
   comm::Traffic traffic() const;
 
+  // The most that each kind of memory ever took. Any thread; all zero without a ledger.
+  MemoryBytes memory_peak() const { return ledger_ == nullptr ? MemoryBytes{} : ledger_->peak(); }
+
  private:
+  const std::shared_ptr<MemoryLedger> ledger_;  // first: it outlives what it counts
   const std::unique_ptr<model::CausalLm> model_;
   const comm::ProcessGrid grid_;
   const parallel::ParallelContext parallel_;

@@ -17,8 +17,9 @@ namespace perigee::kernels {
 // written by the pool. On a device a piece is reused in the order of the rank's stream.
 class Workspace {
  public:
-  // reserve: bytes of the first block, held from the start.
-  explicit Workspace(Device device = Device::kCpu, size_t reserve = 0);
+  // reserve: bytes of the first block, held from the start: what was planned for the largest step
+  // (WorkspaceTally), which allocates nothing more as long as the plan is right.
+  explicit Workspace(Device device = Device::kCpu, size_t reserve = 0, MemoryAccount account = {});
 
   // Uninitialised room, valid until the enclosing Scope ends; 64-byte aligned, 256 on a device.
   void* Bytes(size_t bytes) { return Take(bytes); }
@@ -37,10 +38,13 @@ class Workspace {
     Workspace& workspace_;
     size_t block_;
     size_t used_;
+    size_t taken_;
   };
 
   // Bytes held, in use or not.
   size_t BytesHeld() const;
+  // The most that was ever taken at one time.
+  size_t peak_taken() const { return peak_taken_; }
 
  private:
   void* Take(size_t bytes);
@@ -51,7 +55,42 @@ class Workspace {
   };
   std::vector<Block> blocks_;
   size_t current_ = 0;
+  size_t taken_ = 0;
+  size_t peak_taken_ = 0;
   Device device_;
+  MemoryAccount account_;
+};
+
+// Counts what a step of the CPU would take from a Workspace without running it: the same calls in the same
+// order, with scopes. Pure arithmetic. A kernel that takes room has a Tally function beside it, which gives
+// an upper bound over all steps of up to the rows that it is told; layers/tally.h does it for the layers.
+class WorkspaceTally {
+ public:
+  // threads: of the rank's pool.
+  explicit WorkspaceTally(int threads) : threads_(threads) {}
+
+  void Floats(int64_t count);
+  // As ForTasks takes: a slot a running task.
+  void Tasks(int64_t tasks, int64_t scratch_floats);
+  int threads() const { return threads_; }
+  uint64_t peak_bytes() const { return peak_; }
+
+  class Scope {
+   public:
+    explicit Scope(WorkspaceTally& tally) : tally_(tally), taken_(tally.taken_) {}
+    ~Scope() { tally_.taken_ = taken_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    WorkspaceTally& tally_;
+    uint64_t taken_;
+  };
+
+ private:
+  int threads_;
+  uint64_t taken_ = 0;
+  uint64_t peak_ = 0;
 };
 
 namespace cuda {

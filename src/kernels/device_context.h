@@ -18,7 +18,9 @@ class DeviceContext {
   // Held from the start on a device: a step of the largest model in its usual chunks needs no more.
   static constexpr size_t kScratchBytes = size_t{4} << 30;
 
-  DeviceContext(Device device, ThreadPool& pool);
+  // scratch_bytes: held from the start; 0: kScratchBytes on a device, and on the CPU what is used. Counted in
+  // `account`.
+  DeviceContext(Device device, ThreadPool& pool, size_t scratch_bytes = 0, MemoryAccount account = {});
   ~DeviceContext();
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;

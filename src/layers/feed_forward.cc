@@ -28,21 +28,14 @@ kernels::MlpWeights LoadMlp(const WeightScope& weights, const MlpNames& names, R
 // share of their width; the parts are parts of the width. With as many groups as shares every rank has whole
 // experts; the parts are ranges of experts. In between, and where shares do not divide the parts, a rank's
 // sum is one part.
-struct ExpertCut {
-  Range experts;
-  Range width;
+struct ExpertCut : parallel::ExpertShare {
   std::vector<int64_t> bounds;  // of one expert's down product
   int64_t parts = 1;
 };
 
 ExpertCut CutExperts(const MoeOptions& options, const Shard& shard) {
-  const int64_t per_group = shard.total / shard.expert_groups;
-  const int64_t group = shard.share / per_group;
-  const int64_t place = shard.share % per_group;
   ExpertCut cut;
-  cut.experts = {PartBegin(group, options.num_experts, shard.expert_groups),
-                 PartBegin(group + 1, options.num_experts, shard.expert_groups)};
-  cut.width = {PartBegin(place, options.width, per_group), PartBegin(place + 1, options.width, per_group)};
+  static_cast<parallel::ExpertShare&>(cut) = ExpertsOf(shard, options.num_experts, options.width);
   const std::vector<int64_t> shared_bounds = shard.PartBounds(options.width);
   cut.parts = static_cast<int64_t>(shared_bounds.size()) - 1;
   if (shard.expert_groups == 1) {

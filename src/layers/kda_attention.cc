@@ -34,14 +34,14 @@ Parameter ConvTaps(const WeightScope& weights, Range channels, int64_t width) {
     }
     first += count;
   }
-  return {taps, weights.device()};
+  return weights.Hold(taps);
 }
 
 // -exp(A_log).
 Parameter NegExpA(const WeightScope& weights, Range heads) {
   std::vector<float> a = weights.Floats("A_log", heads);
   for (float& x : a) x = -std::exp(x);
-  return {a, weights.device()};
+  return weights.Hold(a);
 }
 
 kernels::PackedWeight InProj(const WeightScope& weights, Range heads, Range channels) {

@@ -24,7 +24,7 @@ MlaAttention::MlaAttention(const MlaOptions& options, const Shard& shard, const 
     const int64_t kv_rows = dims.nope + dims.value;
     weights.Matrix("kv_b_proj.weight", {heads.begin * kv_rows, heads.end * kv_rows},
                    [&](const kernels::StoredMatrix& m) {
-                     h.kv_b = kernels::MlaWeights::Pack(h.dims, m, weights.device());
+                     h.kv_b = kernels::MlaWeights::Pack(h.dims, m, weights.device(), weights.ledger());
                    });
     held_.push_back(std::move(h));
   }

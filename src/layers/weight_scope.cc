@@ -28,7 +28,7 @@ kernels::PackedWeight WeightScope::Linear(const std::vector<Rows>& pieces) const
     const kernels::StoredMatrix whole = AsMatrix(Get(p.name + ".weight"));
     matrices.push_back(p.range ? whole.Rows(p.range->begin, p.range->size()) : whole);
   }
-  kernels::PackedWeight packed = kernels::PackedWeight::Pack(matrices, device_);
+  kernels::PackedWeight packed = kernels::PackedWeight::Pack(matrices, device_, ledger_);
   for (const Rows& p : pieces) Done(Get(p.name + ".weight"));
   return packed;
 }
@@ -36,7 +36,7 @@ kernels::PackedWeight WeightScope::Linear(const std::vector<Rows>& pieces) const
 kernels::PackedWeight WeightScope::LinearCols(const std::string& name, Range range) const {
   const StoredTensor& tensor = Get(name + ".weight");
   const kernels::StoredMatrix part = AsMatrix(tensor).Cols(range.begin, range.size());
-  kernels::PackedWeight packed = kernels::PackedWeight::Pack(part, device_);
+  kernels::PackedWeight packed = kernels::PackedWeight::Pack(part, device_, ledger_);
   Done(tensor);
   return packed;
 }

@@ -37,15 +37,21 @@ struct LoadProgress {
 // been repacked. One thread.
 class WeightScope {
  public:
-  // Weights come out on `device`.
-  WeightScope(const Checkpoint& checkpoint, LoadProgress& progress, Device device, std::string prefix = "")
-      : checkpoint_(&checkpoint), progress_(&progress), device_(device), prefix_(std::move(prefix)) {}
+  // Weights come out on `device`, counted in `ledger` (may be null) for as long as they are held.
+  WeightScope(const Checkpoint& checkpoint, LoadProgress& progress, Device device,
+              MemoryLedger* ledger = nullptr, std::string prefix = "")
+      : checkpoint_(&checkpoint),
+        progress_(&progress),
+        device_(device),
+        ledger_(ledger),
+        prefix_(std::move(prefix)) {}
 
   // The scope "prefix.name.".
   WeightScope In(const std::string& name) const {
-    return {*checkpoint_, *progress_, device_, prefix_ + name + "."};
+    return {*checkpoint_, *progress_, device_, ledger_, prefix_ + name + "."};
   }
   Device device() const { return device_; }
+  MemoryLedger* ledger() const { return ledger_; }
 
   // Some outputs of a linear layer.
   struct Rows {
@@ -60,8 +66,12 @@ class WeightScope {
   void Matrix(const std::string& name, Range rows,
               const std::function<void(const kernels::StoredMatrix&)>& use) const;
   // All elements as floats, in stored order; or some of them.
-  Parameter Parameters(const std::string& name) const { return {Floats(name), device_}; }
-  Parameter Parameters(const std::string& name, Range range) const { return {Floats(name, range), device_}; }
+  Parameter Parameters(const std::string& name) const { return Hold(Floats(name)); }
+  Parameter Parameters(const std::string& name, Range range) const { return Hold(Floats(name, range)); }
+  // Parameters that were put together from several tensors.
+  Parameter Hold(const std::vector<float>& values) const {
+    return {values, device_, {ledger_, MemoryKind::kWeights}};
+  }
   // The same on the host.
   std::vector<float> Floats(const std::string& name) const;
   std::vector<float> Floats(const std::string& name, Range range) const;
@@ -75,6 +85,7 @@ class WeightScope {
   const Checkpoint* checkpoint_;
   LoadProgress* progress_;
   Device device_;
+  MemoryLedger* ledger_;
   std::string prefix_;
 };
 

@@ -12,6 +12,7 @@
 #include "model/config_reader.h"
 #include "model/kimi_linear/config.h"
 #include "model/kimi_linear/model.h"
+#include "model/kimi_linear/footprint.h"
 
 namespace perigee::model {
 namespace {
@@ -21,31 +22,25 @@ class KimiLinearFiles final : public ModelFiles {
   KimiLinearFiles(KimiLinearConfig config, std::vector<int32_t> stop_ids, Checkpoint checkpoint)
       : config_(std::move(config)),
         stop_ids_(std::move(stop_ids)),
-        checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))) {}
+        checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))),
+        footprint_(MakeKimiLinearFootprint(config_, [checkpoint = checkpoint_](const std::string& name) {
+          return checkpoint->Find(name)->dtype;
+        })) {}
 
-  ModelSizes sizes() const override {
-    return {.vocab_size = config_.vocab_size,
-            .kda_heads = config_.NumKdaLayers() > 0 ? config_.kda_num_heads : 0,
-            .mla_heads = config_.NumMlaLayers() > 0 ? config_.num_attention_heads : 0,
-            .experts = config_.NumMoeLayers() > 0 ? config_.num_experts : 0};
-  }
-  uint64_t weight_bytes() const override { return checkpoint_->TotalBytes(); }
-  int64_t max_context() const override { return config_.model_max_length; }
+  const ModelFootprint& footprint() const override { return *footprint_; }
   const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
   parallel::ModelShape shape() const override { return KimiLinearShape(config_); }
-  CacheShape cache_shape(const parallel::Shard& shard) const override {
-    return KimiLinearCacheShape(config_, shard);
-  }
   std::unique_ptr<CausalLm> Build(const parallel::Shard& shard,
-                                  const std::function<void(uint64_t, uint64_t)>& progress,
-                                  Device device) const override {
-    return std::make_unique<KimiLinearModel>(config_, checkpoint_, shard, progress, device);
+                                  const std::function<void(uint64_t, uint64_t)>& progress, Device device,
+                                  MemoryLedger* ledger) const override {
+    return std::make_unique<KimiLinearModel>(config_, checkpoint_, shard, progress, device, true, ledger);
   }
 
  private:
   KimiLinearConfig config_;
   std::vector<int32_t> stop_ids_;
   std::shared_ptr<const Checkpoint> checkpoint_;
+  std::unique_ptr<const ModelFootprint> footprint_;
 };
 
 StatusOr<std::unique_ptr<ModelFiles>> OpenKimiLinear(const std::string& folder,

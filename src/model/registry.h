@@ -8,19 +8,12 @@
 
 #include "base/status.h"
 #include "model/causal_lm.h"
+#include "model/model_footprint.h"
 #include "parallel/planner.h"
 #include "parallel/shard.h"
 #include "tensor/device.h"
 
 namespace perigee::model {
-
-// What can be cut over ranks; 0 where no layer has it.
-struct ModelSizes {
-  int64_t vocab_size = 0;
-  int64_t kda_heads = 0;
-  int64_t mla_heads = 0;
-  int64_t experts = 0;
-};
 
 // A model folder that was opened and checked: configuration and tensors, before any weight is repacked.
 // Immutable; the ranks of a process build their parts from one of these, at the same time if they like.
@@ -28,24 +21,21 @@ class ModelFiles {
  public:
   virtual ~ModelFiles() = default;
 
-  virtual ModelSizes sizes() const = 0;
-  // Of all tensors, as stored.
-  virtual uint64_t weight_bytes() const = 0;
-  // Longest sequence that the checkpoint declares.
-  virtual int64_t max_context() const = 0;
+  // Sizes and costs, with the types that the tensors are stored in.
+  virtual const ModelFootprint& footprint() const = 0;
   // Union of generation_config.json and config.json, ascending.
   virtual const std::vector<int32_t>& stop_ids() const = 0;
 
   // What the choice of a step's mode depends on.
   virtual parallel::ModelShape shape() const = 0;
-  // What one rank's pools hold.
-  virtual CacheShape cache_shape(const parallel::Shard& shard) const = 0;
 
   // The model of one rank, its weights on `device` (opened on the calling thread). progress is called with
-  // (bytes done, bytes in all); may be empty.
+  // (bytes done, bytes in all); may be empty. Weights are counted in `ledger` (may be null;
+  // outlives the model).
   virtual std::unique_ptr<CausalLm> Build(const parallel::Shard& shard,
                                           const std::function<void(uint64_t, uint64_t)>& progress,
-                                          Device device = Device::kCpu) const = 0;
+                                          Device device = Device::kCpu,
+                                          MemoryLedger* ledger = nullptr) const = 0;
 };
 
 // Opens a HuggingFace folder. The architecture named in config.json chooses the model; an unknown one is an

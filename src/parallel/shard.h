@@ -62,4 +62,17 @@ inline Shard ShardOf(const comm::GridPosition& p) {
           .expert_groups = p.ep};
 }
 
+// Which experts a rank holds, and which columns of the width of each.
+struct ExpertShare {
+  Range experts;
+  Range width;
+};
+inline ExpertShare ExpertsOf(const Shard& shard, int64_t experts, int64_t width) {
+  const int64_t per_group = shard.total / shard.expert_groups;
+  const int64_t group = shard.share / per_group, place = shard.share % per_group;
+  return {
+      {PartBegin(group, experts, shard.expert_groups), PartBegin(group + 1, experts, shard.expert_groups)},
+      {PartBegin(place, width, per_group), PartBegin(place + 1, width, per_group)}};
+}
+
 }  // namespace perigee::parallel

@@ -8,6 +8,7 @@
 #include "server/native/flush_cache.h"
 #include "server/native/generate.h"
 #include "server/native/model_info.h"
+#include "server/native/server_info.h"
 #include "server/openai/chat.h"
 #include "server/openai/completions.h"
 #include "server/openai/models.h"
@@ -34,6 +35,8 @@ constexpr Route kRoutes[] = {
     {.path = "/generate", .post = HandleGenerate},
     {.path = "/get_model_info", .get = ModelInfo},
     {.path = "/flush_cache", .post = HandleFlushCache},
+    {.path = "/server_info", .get = ServerInfo},
+    {.path = "/get_server_info", .get = ServerInfo},
 };
 constexpr std::string_view kHealthPath = "/health";
 

@@ -21,12 +21,15 @@ void* Allocate(size_t bytes, Device device) {
 
 }  // namespace
 
-Buffer::Buffer(size_t bytes, Device device) : bytes_(bytes), device_(device) {
-  if (bytes > 0) data_ = Allocate(bytes, device);
+Buffer::Buffer(size_t bytes, Device device, MemoryAccount account)
+    : bytes_(bytes), device_(device), account_(account) {
+  if (bytes == 0) return;
+  data_ = Allocate(bytes, device);
+  account_.Add(bytes);
 }
 
-Buffer Buffer::Of(const void* host, size_t bytes, Device device) {
-  Buffer buffer(bytes, device);
+Buffer Buffer::Of(const void* host, size_t bytes, Device device, MemoryAccount account) {
+  Buffer buffer(bytes, device, account);
   if (bytes == 0) return buffer;
   if (device == Device::kCpu) {
     std::memcpy(buffer.data_, host, bytes);
@@ -39,6 +42,7 @@ Buffer Buffer::Of(const void* host, size_t bytes, Device device) {
 
 void Buffer::Release() {
   if (data_ == nullptr) return;
+  account_.Remove(bytes_);
   if (device_ == Device::kCpu) {
     munmap(data_, bytes_);
   } else {
@@ -53,7 +57,8 @@ Buffer::~Buffer() {
 Buffer::Buffer(Buffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      device_(other.device_) {}
+      device_(other.device_),
+      account_(other.account_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
@@ -61,6 +66,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
     device_ = other.device_;
+    account_ = other.account_;
   }
   return *this;
 }

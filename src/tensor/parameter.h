@@ -10,8 +10,8 @@ namespace perigee {
 class Parameter {
  public:
   Parameter() = default;
-  Parameter(std::span<const float> values, Device device)
-      : memory_(Buffer::Of(values.data(), values.size_bytes(), device)), count_(values.size()) {}
+  Parameter(std::span<const float> values, Device device, MemoryAccount account = {})
+      : memory_(Buffer::Of(values.data(), values.size_bytes(), device, account)), count_(values.size()) {}
 
   size_t size() const { return count_; }
   const float* data() const { return memory_.As<float>(); }

@@ -34,8 +34,10 @@ TEST(Plan, JsonHasTheReport) {
   EXPECT_EQ(json.at("choice").at("state_break_even").at(1).at("strategy"), "contiguous");
   EXPECT_EQ(json.at("choice").at("state_break_even").at(1).at("rows"), report->choice.break_even[1].rows);
   EXPECT_EQ(json.at("memory").at("per_rank").size(), 4u);
-  EXPECT_EQ(json.at("memory").at("per_rank").at(0).at("weights"), report->memory[0].weights);
+  EXPECT_EQ(json.at("memory").at("per_rank").at(0).at("weights"), report->memory.ranks[0].weights);
   EXPECT_EQ(json.at("memory").at("embedding_per_process"), 754974720);
+  EXPECT_EQ(json.at("memory").at("per_rank").at(3).at("workspace"), report->memory.ranks[3].workspace);
+  EXPECT_EQ(json.at("memory").at("tokens"), report->memory.tokens);
 }
 
 }  // namespace

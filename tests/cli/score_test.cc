@@ -34,6 +34,7 @@ class FakeEngine : public engine::Engine {
   void FlushCache(std::function<void()> done) override { done(); }
   const engine::ModelInfo& model_info() const override { return info_; }
   engine::EngineStats stats() const override { return {}; }
+  std::vector<engine::RankMemory> memory_peak() const override { return {}; }
 
   const std::vector<engine::SamplingParams>& asked() const { return asked_; }
   const std::set<engine::RequestId>& cancelled() const { return cancelled_; }

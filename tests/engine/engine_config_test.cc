@@ -1,4 +1,4 @@
-#include "engine/engine_config.h"
+#include "engine/memory_budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,16 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr ModelLimits kModel{.max_context = 1000, .bytes_per_token = 100, .bytes_per_sequence = 5000};
-constexpr Machine kMachine{.available_bytes = 10'000'000, .cores = 6, .random = 77};
+const ModelCosts kModel{.max_context = 1000, .ranks = {{.per_token = 100, .per_sequence = 5000}}};
+constexpr Machine kMachine{
+    .memory_bytes = 10'000'000, .available_bytes = 10'000'000, .cores = 6, .random = 77};
+
+StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelCosts& model, const Machine& machine) {
+  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(std::move(config), model, machine));
+  PERIGEE_RETURN_IF_ERROR(CheckFits(sized, model));
+  EXPECT_LE(sized.memory.Total(), sized.memory.budget_bytes);
+  return std::move(sized.config);
+}
 
 TEST(EngineConfigTest, FillsInTheDefaults) {
   const StatusOr<EngineConfig> config = Resolve({}, kModel, kMachine);
@@ -20,8 +28,10 @@ TEST(EngineConfigTest, FillsInTheDefaults) {
   EXPECT_EQ(config->chunked_prefill_size, 2048);
   EXPECT_EQ(config->threads, 6);
   EXPECT_EQ(config->seed, 77u);
-  // Half of the memory less 64 states: (5,000,000 - 320,000) / 6,400 = 731 blocks.
-  EXPECT_EQ(config->max_total_tokens, 731 * 64);
+  EXPECT_EQ(config->state_snapshots, 128);
+  EXPECT_EQ(config->mem_fraction_static, 0.8);
+  // 64 contexts of 16 blocks would fit 7,040,000 bytes: all of 8,000,000 less the states of 192 sequences.
+  EXPECT_EQ(config->max_total_tokens, 1024 * 64);
 }
 
 TEST(EngineConfigTest, KeepsWhatWasGiven) {
@@ -45,9 +55,9 @@ TEST(EngineConfigTest, ThePoolHoldsNoMoreThanAllRequestsAndAtLeastOne) {
   const StatusOr<EngineConfig> few = Resolve({.max_running_requests = 2}, kModel, kMachine);
   ASSERT_TRUE(few.ok());
   EXPECT_EQ(few->max_total_tokens, 2 * 1024);
-  // 200,000 bytes: half holds less than one context, the whole holds it.
-  const StatusOr<EngineConfig> tight =
-      Resolve({.max_running_requests = 1}, kModel, {.available_bytes = 200'000, .cores = 1});
+  // 120,000 bytes hold one context, one state and 2 snapshots, and not two contexts.
+  const StatusOr<EngineConfig> tight = Resolve(
+      {.max_running_requests = 1}, kModel, {.memory_bytes = 150'000, .available_bytes = 150'000, .cores = 1});
   ASSERT_TRUE(tight.ok()) << tight.status().message();
   EXPECT_EQ(tight->max_total_tokens, 1024);
 }
@@ -92,13 +102,6 @@ TEST(EngineConfigTest, RefusesPoolsBeyondTheMemory) {
   const StatusOr<EngineConfig> states = Resolve({.max_running_requests = 2001}, kModel, kMachine);
   ASSERT_FALSE(states.ok());
   EXPECT_EQ(states.status().code(), StatusCode::kResourceExhausted);
-}
-
-TEST(EngineConfigTest, ReadsThisMachine) {
-  const Machine machine = ReadMachine();
-  EXPECT_GT(machine.available_bytes, uint64_t{1} << 20);
-  EXPECT_GE(machine.cores, 1);
-  EXPECT_NE(machine.random, ReadMachine().random);
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST(PlanReport, ExpertRangesDoNotChangeTheMean) {
   PlanRequest request = Ranks(4, 4);
   request.parallel.ep = 4;
   EXPECT_EQ(Made(request).flops[0].gemms, Made(Ranks(4, 4)).flops[0].gemms);
-  EXPECT_EQ(Made(request).memory[0].weights, Made(Ranks(4, 4)).memory[0].weights);
+  EXPECT_EQ(Made(request).memory.ranks[0].weights, Made(Ranks(4, 4)).memory.ranks[0].weights);
 }
 
 TEST(PlanReport, AbsorbedFormReadsLatents) {
@@ -211,28 +211,28 @@ TEST(PlanReport, FormByCostCountsTheRowsOfARank) {
 
 TEST(PlanReport, WeightsOfOneRankAreTheCheckpointRepacked) {
   const PlanReport report = Made(Shape48B());
-  ASSERT_EQ(report.memory.size(), 1u);
+  ASSERT_EQ(report.memory.ranks.size(), 1u);
   const model::ModelCounts counts = model::CountModel(*model::NamedShape("kimi-linear-48b"));
   // kv_b_proj of 7 layers lies there twice; vectors and taps are F32, which dt_bias and A_log were before.
   const uint64_t kv_b = 7 * uint64_t{2} * (32 * 256) * 512;
   const uint64_t widened = 20 * (3 * 4096 * 4 + 128) + 7 * 512 + 26 * 256 + (27 * 2 + 1) * 2304;
-  EXPECT_EQ(report.memory[0].weights + report.embedding_bytes,
+  EXPECT_EQ(report.memory.ranks[0].weights + report.memory.embedding_bytes,
             counts.bf16_checkpoint_bytes + kv_b + 2 * widened);
-  EXPECT_EQ(report.embedding_bytes, 754'974'720u);
-  EXPECT_EQ(report.memory[0].latents_per_token, 16128u);
-  EXPECT_EQ(report.memory[0].states_per_request, 41'943'040u + 2'949'120u);
+  EXPECT_EQ(report.memory.embedding_bytes, 754'974'720u);
+  EXPECT_EQ(report.memory.bytes_per_token[0], 16128u);
+  EXPECT_EQ(report.memory.bytes_per_sequence[0], 41'943'040u + 2'949'120u);
 }
 
 TEST(PlanReport, FourRanksHoldSharesAndTheirAttentionShard) {
   const PlanReport tp = Made(Ranks(4, 1));
   const PlanReport cp = Made(Ranks(4, 4));
-  ASSERT_EQ(cp.memory.size(), 4u);
+  ASSERT_EQ(cp.memory.ranks.size(), 4u);
   for (size_t rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(cp.memory[rank].latents_per_token, 16128u);
-    EXPECT_EQ(cp.memory[rank].states_per_request, (41'943'040u + 2'949'120u) / 4);
+    EXPECT_EQ(cp.memory.bytes_per_token[rank], 16128u);
+    EXPECT_EQ(cp.memory.bytes_per_sequence[rank], (41'943'040u + 2'949'120u) / 4);
     // MLA of all heads in place of a quarter: q_proj, o_proj, and kv_b_proj twice.
     const uint64_t heads = 7 * uint64_t{2} * ((32 * 192 + 32 * 128) * 2304 + 2 * 32 * 256 * 512);
-    EXPECT_EQ(cp.memory[rank].weights - tp.memory[rank].weights, heads * 3 / 4);
+    EXPECT_EQ(cp.memory.ranks[rank].weights - tp.memory.ranks[rank].weights, heads * 3 / 4);
   }
 }
 
@@ -307,7 +307,8 @@ TEST(PlanReport, StateHoldsTheShardsWeights) {
   const int64_t per_head =
       2 * ((3 * 128 + 1) * 2304 + 2 * 128 * 128 + 128 * 2304) + 4 * (3 * 128 * 4 + 128 + 1);
   const uint64_t whole = 2 * 256 * 2304;  // f_a and g_a
-  const uint64_t more = Made(StateMode(4, 4)).memory[0].weights - Made(Ranks(4, 4)).memory[0].weights;
+  const uint64_t more =
+      Made(StateMode(4, 4)).memory.ranks[0].weights - Made(Ranks(4, 4)).memory.ranks[0].weights;
   EXPECT_EQ(more, 20 * (32 * static_cast<uint64_t>(per_head) + whole));
 }
 
@@ -346,7 +347,7 @@ TEST(PlanReport, TextShowsTheFigures) {
   const std::string text = PlanText(Made(Ranks(4, 4)));
   for (const char* part : {"kimi-linear-48b on 4 ranks, attn_cp 4, ep 1, a prompt of 131,072 tokens\n",
                            "mode head, strategy zigzag", "71.8125\n", "70.3125\n", "2,147,500,032\n",
-                           "24,779,474,560 (23.08 GiB)", "754,974,720 (720.00 MiB)\n"}) {
+                           "24,779,474,560", "embedding 720.00 MiB once a process"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

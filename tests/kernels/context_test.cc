@@ -31,6 +31,48 @@ TEST(Workspace, PiecesAreAlignedAndDisjoint) {
   }
 }
 
+TEST(Workspace, PlannedRoomIsAllocatedOnceAndExceededVisibly) {
+  MemoryLedger ledger;
+  {
+    Workspace workspace(Device::kCpu, 4096, {&ledger, MemoryKind::kWorkspace});
+    EXPECT_EQ(BytesOf(ledger.held(), MemoryKind::kWorkspace), 4096u);
+    {
+      const Workspace::Scope scope(workspace);
+      workspace.Floats(1024);
+      EXPECT_EQ(BytesOf(ledger.peak(), MemoryKind::kWorkspace), 4096u);
+      EXPECT_EQ(workspace.peak_taken(), 4096u);
+      workspace.Floats(1);
+      EXPECT_GT(BytesOf(ledger.peak(), MemoryKind::kWorkspace), 4096u) << "the plan was wrong";
+    }
+  }
+  EXPECT_EQ(TotalBytes(ledger.held()), 0u);
+}
+
+TEST(WorkspaceTally, CountsAsAWorkspaceTakes) {
+  ThreadPool pool(3);
+  Workspace workspace;
+  WorkspaceTally tally(pool.size());
+  const KernelContext context{&pool, &workspace};
+  const Workspace::Scope scope(workspace);
+  workspace.Floats(5);
+  tally.Floats(5);
+  {
+    const Workspace::Scope inner(workspace);
+    const WorkspaceTally::Scope inner_tally(tally);
+    workspace.Floats(1000);
+    tally.Floats(1000);
+    ForTasks(context, 2, 7, [](int64_t, float*) {});
+    tally.Tasks(2, 7);
+    ForTasks(context, 100, 33, [](int64_t, float*) {});
+    tally.Tasks(100, 33);
+  }
+  EXPECT_EQ(tally.peak_bytes(), 64u + 4032u + 3 * 192u);
+  EXPECT_EQ(workspace.peak_taken(), tally.peak_bytes());
+  workspace.Floats(20);
+  tally.Floats(20);
+  EXPECT_EQ(workspace.peak_taken(), tally.peak_bytes()) << "scopes give back";
+}
+
 TEST(Workspace, ScopesNestAndGiveBack) {
   Workspace workspace;
   EXPECT_EQ(workspace.BytesHeld(), 0u);

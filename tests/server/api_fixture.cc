@@ -33,11 +33,24 @@ std::vector<engine::TokenId> ByteIds(std::string_view text) {
 }
 
 engine::ModelInfo TinyInfo(int64_t context_length) {
-  return {.model_path = "/models/tiny-kimi-linear",
-          .vocab_size = TinyTokenizer().vocab_size(),
-          .context_length = context_length,
-          .max_total_tokens = 4 * context_length,
-          .stop_ids = {SpecialId("<|im_end|>")}};
+  return {
+      .model_path = "/models/tiny-kimi-linear",
+      .vocab_size = TinyTokenizer().vocab_size(),
+      .context_length = context_length,
+      .max_total_tokens = 4 * context_length,
+      .stop_ids = {SpecialId("<|im_end|>")},
+      .memory = {.ranks = {{.weights = 1000, .latents = 200, .states = 30, .snapshots = 4, .workspace = 5}},
+                 .embedding_bytes = 60,
+                 .tokens = 4 * context_length,
+                 .sequences = 3,
+                 .snapshots = 6,
+                 .longest_request = context_length,
+                 .bytes_per_token = {8},
+                 .bytes_per_sequence = {9},
+                 .memory_bytes = 10'000,
+                 .available_bytes = 5000,
+                 .fraction = 0.5,
+                 .budget_bytes = 5000}};
 }
 
 ApiTest::ApiTest() {

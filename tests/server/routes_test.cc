@@ -53,6 +53,23 @@ TEST_F(RoutesApi, ModelInfo) {
   EXPECT_EQ(info["context_length"], 4096);
 }
 
+TEST_F(RoutesApi, ServerInfoHasTheMemoryPlan) {
+  Json info = Json::parse(test::Get(port(), "/server_info").body);
+  EXPECT_EQ(info["max_running_requests"], 3);
+  const Json& plan = info["memory_plan"];
+  EXPECT_EQ(plan["per_rank"][0]["weights"], 1000);
+  EXPECT_EQ(plan["per_rank"][0]["total"], 1239);
+  EXPECT_EQ(plan["per_rank"][0]["latents_per_token"], 8);
+  EXPECT_EQ(plan["per_rank"][0]["states_per_request"], 9);
+  EXPECT_EQ(plan["total"], 1299);
+  EXPECT_EQ(plan["fits"], true);
+  EXPECT_EQ(plan["tokens"], 4 * 4096);
+  EXPECT_EQ(plan["snapshots"], 6);
+  EXPECT_EQ(plan["longest_request"], 4096);
+  EXPECT_EQ(plan["mem_fraction_static"], 0.5);
+  EXPECT_EQ(info["memory_peak"][0]["workspace"], 5);
+}
+
 TEST_F(RoutesApi, UnknownPathsAndMethods) {
   for (const char* path : {"/", "/v1", "/v1/models/", "/v1/embeddings", "/generate/x", "//health"}) {
     test::HttpReply reply = test::Get(port(), path);

@@ -40,6 +40,7 @@ class FakeEngine : public engine::Engine {
   void FlushCache(std::function<void()> done) override;
   const engine::ModelInfo& model_info() const override { return info_; }
   engine::EngineStats stats() const override;
+  std::vector<engine::RankMemory> memory_peak() const override { return info_.memory.ranks; }
 
   // Pause between steps.
   void set_step_time(std::chrono::microseconds t);

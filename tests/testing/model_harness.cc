@@ -106,7 +106,7 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
     ADD_FAILURE() << files.status().message();
     return;
   }
-  vocab_size_ = (*files)->sizes().vocab_size;
+  vocab_size_ = (*files)->footprint().sizes().vocab_size;
   World world;
   if (ranks.tp > 1) world = WorldHere(ranks.tp);
   for (size_t i = 0; i < (ranks.tp > 1 ? world.size() : 1); ++i) {
@@ -127,6 +127,10 @@ ModelHarness::ModelHarness(const std::string& folder, int threads, const Ranks& 
 }
 
 ModelHarness::~ModelHarness() = default;
+
+size_t ModelHarness::WorkspacePeak(size_t rank) const {
+  return ranks_[rank]->kernels.context().workspace->peak_taken();
+}
 
 // Block tables of different sequences interleave, and neither starts at block 0 or runs upwards.
 std::vector<int32_t> ModelHarness::BlockTable(int64_t seq) const {

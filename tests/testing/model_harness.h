@@ -40,6 +40,8 @@ class ModelHarness {
   int64_t vocab_size() const { return vocab_size_; }
   // False in a process that is none of the ranks, which has no logits.
   bool takes_part() const { return !ranks_.empty(); }
+  // Most bytes of scratch that a rank ever had in use.
+  size_t WorkspacePeak(size_t rank) const;
 
   // One sequence fed in pieces: prefill pieces of `piece` rows (0: whole), the last `decode_rows` rows one by
   // one in the decode form.

@@ -40,9 +40,13 @@ StoredMatrix StoredMatrix::Cols(int64_t begin, int64_t count) const {
   return {Offset(*this, begin), dtype, rows, count, row_stride};
 }
 
-PackedWeight::PackedWeight(int64_t out, int64_t in, bool is_bf16) : out_(out), in_(in), is_bf16_(is_bf16) {
-  const int64_t elements = panels() * in * kPanel;
-  data_ = Buffer(static_cast<size_t>(elements * (is_bf16 ? 2 : 4)));
+PackedWeight::PackedWeight(int64_t out, int64_t in, bool is_bf16, MemoryLedger* ledger)
+    : out_(out), in_(in), is_bf16_(is_bf16) {
+  data_ = Buffer(PackedBytes(out, in, is_bf16), Device::kCpu, {ledger, MemoryKind::kWeights});
+}
+
+uint64_t PackedWeight::PackedBytes(int64_t out, int64_t in, bool is_bf16) {
+  return static_cast<uint64_t>(AlignUp(out, kPanel) * in) * (is_bf16 ? 2 : 4);
 }
 
 void PackedWeight::Set(int64_t o, int64_t i, const StoredMatrix& from, int64_t r, int64_t c) {
@@ -55,7 +59,7 @@ void PackedWeight::Set(int64_t o, int64_t i, const StoredMatrix& from, int64_t r
   }
 }
 
-PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces, Device device) {
+PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces, Device device, MemoryLedger* ledger) {
   PERIGEE_CHECK(!pieces.empty());
   int64_t out = 0;
   bool all_bf16 = true;
@@ -64,8 +68,8 @@ PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces, Device dev
     out += m.rows;
     all_bf16 = all_bf16 && m.dtype == DType::kBF16;
   }
-  if (device != Device::kCpu) return PackRows(pieces, out, device);
-  PackedWeight w(out, pieces[0].cols, all_bf16);
+  if (device != Device::kCpu) return PackRows(pieces, out, device, ledger);
+  PackedWeight w(out, pieces[0].cols, all_bf16, ledger);
   int64_t o = 0;
   for (const StoredMatrix& m : pieces) {
     for (int64_t r = 0; r < m.rows; ++r, ++o) {
@@ -75,7 +79,8 @@ PackedWeight PackedWeight::Pack(std::span<const StoredMatrix> pieces, Device dev
   return w;
 }
 
-PackedWeight PackedWeight::PackRows(std::span<const StoredMatrix> pieces, int64_t out, Device device) {
+PackedWeight PackedWeight::PackRows(std::span<const StoredMatrix> pieces, int64_t out, Device device,
+                                    MemoryLedger* ledger) {
   PackedWeight w;
   w.out_ = out;
   w.in_ = pieces[0].cols;
@@ -91,12 +96,12 @@ PackedWeight PackedWeight::PackRows(std::span<const StoredMatrix> pieces, int64_
       for (int64_t c = 0; c < w.in_; ++c) to[c] = FloatToBFloat16(Widen(m, r * m.row_stride + c));
     }
   }
-  w.data_ = Buffer::Of(rows.data(), rows.size() * sizeof(uint16_t), device);
+  w.data_ = Buffer::Of(rows.data(), rows.size() * sizeof(uint16_t), device, {ledger, MemoryKind::kWeights});
   return w;
 }
 
-PackedWeight PackedWeight::PackTransposed(const StoredMatrix& matrix) {
-  PackedWeight w(matrix.cols, matrix.rows, matrix.dtype == DType::kBF16);
+PackedWeight PackedWeight::PackTransposed(const StoredMatrix& matrix, MemoryLedger* ledger) {
+  PackedWeight w(matrix.cols, matrix.rows, matrix.dtype == DType::kBF16, ledger);
   for (int64_t r = 0; r < matrix.rows; ++r) {
     for (int64_t c = 0; c < matrix.cols; ++c) w.Set(c, r, matrix, r, c);
   }

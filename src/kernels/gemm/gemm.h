@@ -25,20 +25,25 @@ struct StoredMatrix {
 
 // A weight [out, in] in the order that the device's kernels read it. On the CPU: panels of 16 outputs, each
 // [in][16], so that outputs are vector lanes and every output element is one chain of multiply-adds over
-// ascending input index; BF16 stays BF16, F16 and F32 become F32. On CUDA: row-major in BF16, whatever was
-// stored. Owns its storage; immutable, so ranks and threads may share it.
+// ascending input index; BF16 stays BF16, F16 and F32 and pieces of several types become F32. On CUDA:
+// row-major in BF16, whatever was stored. Owns its storage; immutable, so ranks and threads may share it.
 class PackedWeight {
  public:
   static constexpr int64_t kPanel = 16;
 
   PackedWeight() = default;
   // The pieces' rows one after another (fused projections). All have the same number of columns.
-  static PackedWeight Pack(std::span<const StoredMatrix> pieces, Device device = Device::kCpu);
-  static PackedWeight Pack(const StoredMatrix& matrix, Device device = Device::kCpu) {
-    return Pack({&matrix, 1}, device);
+  // Counted in `ledger` (may be null) as weights.
+  static PackedWeight Pack(std::span<const StoredMatrix> pieces, Device device = Device::kCpu,
+                           MemoryLedger* ledger = nullptr);
+  static PackedWeight Pack(const StoredMatrix& matrix, Device device = Device::kCpu,
+                           MemoryLedger* ledger = nullptr) {
+    return Pack({&matrix, 1}, device, ledger);
   }
   // The transpose of a matrix: [out = matrix.cols, in = matrix.rows]. CPU only.
-  static PackedWeight PackTransposed(const StoredMatrix& matrix);
+  static PackedWeight PackTransposed(const StoredMatrix& matrix, MemoryLedger* ledger = nullptr);
+  // Bytes of a weight packed on the CPU.
+  static uint64_t PackedBytes(int64_t out, int64_t in, bool is_bf16);
 
   int64_t out() const { return out_; }
   int64_t in() const { return in_; }
@@ -52,8 +57,9 @@ class PackedWeight {
   uint64_t Bytes() const { return data_.bytes(); }
 
  private:
-  static PackedWeight PackRows(std::span<const StoredMatrix> pieces, int64_t out, Device device);
-  PackedWeight(int64_t out, int64_t in, bool is_bf16);
+  static PackedWeight PackRows(std::span<const StoredMatrix> pieces, int64_t out, Device device,
+                               MemoryLedger* ledger);
+  PackedWeight(int64_t out, int64_t in, bool is_bf16, MemoryLedger* ledger);
   void Set(int64_t o, int64_t i, const StoredMatrix& from, int64_t r, int64_t c);
 
   int64_t out_ = 0;
@@ -65,6 +71,9 @@ class PackedWeight {
 // y[r, o] = sum_i x[r, i] * weight[o, i]. x [rows, in], y [rows, out]. On the CPU in ascending i: the bits of
 // an element depend on its row of x and row of weight only.
 void Gemm(const KernelContext& context, ConstMatrix x, const PackedWeight& weight, Matrix y);
+
+// Room on the CPU of the products of up to `rows` rows with a weight [out, in]; parts: 0 for Gemm.
+void TallyGemm(WorkspaceTally& tally, int64_t rows, int64_t out, int64_t in, int64_t parts = 0);
 
 // Number of parts in which a row-parallel product (o_proj, down_proj) is summed, whatever the rank count
 // (context parallelism: the parts are spread over ranks and must add up to the same bits).

@@ -64,14 +64,26 @@ HWY_EXPORT(GemmPartsBlock);
 
 constexpr int64_t kRowBlock = 96;
 constexpr int64_t kPanelGroup = 4;
+constexpr int64_t kSmallProduct = int64_t{1} << 15;  // multiplications
+
+// How a product is cut for the pool, in panels. One of few rows is cut finer only when there is enough of it
+// to share.
+int64_t PanelGroup(int64_t rows, int64_t out, int64_t in) {
+  if (rows * in * out < kSmallProduct) return std::max<int64_t>(CeilDiv(out, PackedWeight::kPanel), 1);
+  return kPanelGroup;
+}
+
+// Scratch of one panel of one task.
+int64_t PanelScratch(int64_t rows, int64_t in, int64_t parts) {
+  const int64_t levels = parts == 0 ? 0 : std::bit_width(static_cast<uint64_t>(parts));
+  return (in + levels * std::min(rows, kRowBlock)) * 16;
+}
 
 // Cuts the product into blocks of rows and groups of panels that the pool works on independently.
 void ForBlocks(const KernelContext& context, const PackedWeight& weight, int64_t rows, int64_t scratch_floats,
                const std::function<void(int64_t, int64_t, int64_t, int64_t, float*)>& body) {
   const int64_t row_blocks = CeilDiv(rows, kRowBlock);
-  int64_t group = kPanelGroup;
-  // A product of few rows is cut finer only when there is enough of it to share.
-  if (rows * weight.in() * weight.out() < (int64_t{1} << 15)) group = std::max<int64_t>(weight.panels(), 1);
+  const int64_t group = PanelGroup(rows, weight.out(), weight.in());
   const int64_t groups = CeilDiv(weight.panels(), group);
   ForTasks(context, row_blocks * groups, scratch_floats * group, [&](int64_t task, float* scratch) {
     const int64_t row = (task % row_blocks) * kRowBlock;
@@ -83,7 +95,7 @@ void ForBlocks(const KernelContext& context, const PackedWeight& weight, int64_t
 }  // namespace
 
 void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight, MatrixF y) {
-  const int64_t scratch = weight.in() * 16;
+  const int64_t scratch = PanelScratch(x.rows, weight.in(), 0);
   ForBlocks(context, weight, x.rows, scratch,
             [&](int64_t row, int64_t count, int64_t panel_begin, int64_t panel_end, float* wide) {
               HWY_DYNAMIC_DISPATCH(GemmBlock)
@@ -93,10 +105,9 @@ void Gemm(const KernelContext& context, ConstMatrixF x, const PackedWeight& weig
 
 void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeight& weight,
                  std::span<const int64_t> bounds, MatrixF y) {
-  const int64_t levels = std::bit_width(bounds.size() - 1);
   const int64_t wide_floats = weight.in() * 16;
-  const int64_t tile_floats = levels * std::min(x.rows, kRowBlock) * 16;
-  ForBlocks(context, weight, x.rows, wide_floats + tile_floats,
+  const auto parts = static_cast<int64_t>(bounds.size()) - 1;
+  ForBlocks(context, weight, x.rows, PanelScratch(x.rows, weight.in(), parts),
             [&](int64_t row, int64_t count, int64_t panel_begin, int64_t panel_end, float* scratch) {
               const int64_t width = panel_end - panel_begin;
               HWY_DYNAMIC_DISPATCH(GemmPartsBlock)
@@ -106,4 +117,22 @@ void GemmInParts(const KernelContext& context, ConstMatrixF x, const PackedWeigh
 }
 
 }  // namespace perigee::kernels::cpu
+
+namespace perigee::kernels {
+
+// Fewer rows may need more room: a small product is one task with all its panels.
+void TallyGemm(WorkspaceTally& tally, int64_t rows, int64_t out, int64_t in, int64_t parts) {
+  if (rows == 0 || out == 0 || in == 0) return;
+  const int64_t panels = CeilDiv(out, PackedWeight::kPanel);
+  const auto tally_rows = [&](int64_t count) {
+    const int64_t group = cpu::PanelGroup(count, out, in);
+    tally.Tasks(CeilDiv(count, cpu::kRowBlock) * CeilDiv(panels, group),
+                cpu::PanelScratch(count, in, parts) * group);
+  };
+  tally_rows(rows);
+  const int64_t small = std::min(rows, (cpu::kSmallProduct - 1) / (in * out));
+  if (small > 0) tally_rows(small);
+}
+
+}  // namespace perigee::kernels
 #endif  // HWY_ONCE

@@ -44,6 +44,15 @@ void ForHeads(const KernelContext& context, const KdaArgs& given, int64_t scratc
 
 }  // namespace
 
+void TallyKdaPrefill(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim,
+                     int64_t value_dim) {
+  tally.Tasks(segments * num_heads, cpu::KdaChunkScratchFloats(key_dim, value_dim));
+}
+
+void TallyKdaDecode(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim) {
+  tally.Tasks(segments * num_heads, cpu::KdaDecodeScratchFloats(key_dim));
+}
+
 void KdaPrefill(const KernelContext& context, const KdaArgs& args) {
   CheckArgs(args);
   PERIGEE_DISPATCH(

@@ -48,6 +48,11 @@ void KdaPrefill(const KernelContext& context, const KdaArgs& args);
 // Recurrent form, one row after another: for decode (q_len = 1), right for any length.
 void KdaDecode(const KernelContext& context, const KdaArgs& args);
 
+// Room of the two, for up to `segments` segments.
+void TallyKdaPrefill(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim,
+                     int64_t value_dim);
+void TallyKdaDecode(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim);
+
 // g[r, c] = -exp(A_log[h]) * softplus(z[r, c] + dt_bias[c]), h the head of channel c; neg_exp_a holds
 // -exp(A_log). z, g [rows, num_heads * key_dim]; g may be z.
 void KdaGate(const KernelContext& context, ConstMatrix z, std::span<const float> dt_bias,

@@ -34,6 +34,12 @@ void KdaSummary(const KernelContext& context, const KdaSummaryArgs& a) {
            });
 }
 
+void TallyKdaSummary(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim,
+                     int64_t value_dim) {
+  tally.Tasks(segments * num_heads, cpu::KdaSummaryScratchFloats(key_dim, value_dim));
+  tally.Tasks(segments * num_heads, cpu::KdaFoldScratchFloats(key_dim, value_dim));
+}
+
 void KdaFold(const KernelContext& context, const KdaFoldArgs& a) {
   PERIGEE_CHECK(a.num_heads > 0 && a.key_dim > 0 && a.value_dim > 0);
   for (const KdaFoldChain& chain : a.chains) CheckChain(a, chain);

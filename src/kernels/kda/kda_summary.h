@@ -64,4 +64,8 @@ struct KdaFoldArgs {
 // on which others are wanted.
 void KdaFold(const KernelContext& context, const KdaFoldArgs& args);
 
+// Room of the two, for up to `segments` segments and as many chains.
+void TallyKdaSummary(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim,
+                     int64_t value_dim);
+
 }  // namespace perigee::kernels

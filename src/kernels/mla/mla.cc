@@ -28,15 +28,16 @@ std::vector<cpu::MlaSegment> WithTables(const PagedSegments& segments, const Pag
 
 }  // namespace
 
-MlaWeights MlaWeights::Pack(const MlaDims& dims, const StoredMatrix& kv_b, Device device) {
+MlaWeights MlaWeights::Pack(const MlaDims& dims, const StoredMatrix& kv_b, Device device,
+                            MemoryLedger* ledger) {
   PERIGEE_CHECK(kv_b.rows == dims.num_heads * (dims.nope + dims.value) && kv_b.cols == dims.rank);
   MlaWeights w;
-  w.expand = PackedWeight::Pack(kv_b, device);
+  w.expand = PackedWeight::Pack(kv_b, device, ledger);
   if (device != Device::kCpu) return w;
   for (int64_t h = 0; h < dims.num_heads; ++h) {
     const StoredMatrix head = kv_b.Rows(h * (dims.nope + dims.value), dims.nope + dims.value);
-    w.absorb_q.push_back(PackedWeight::PackTransposed(head.Rows(0, dims.nope)));
-    w.absorb_o.push_back(PackedWeight::Pack(head.Rows(dims.nope, dims.value)));
+    w.absorb_q.push_back(PackedWeight::PackTransposed(head.Rows(0, dims.nope), ledger));
+    w.absorb_o.push_back(PackedWeight::Pack(head.Rows(dims.nope, dims.value), Device::kCpu, ledger));
   }
   return w;
 }

@@ -29,7 +29,8 @@ struct MlaWeights {
   std::vector<PackedWeight> absorb_o;  // per head [value, rank]: W_UV
 
   // kv_b: [num_heads * (nope + value), rank] as stored.
-  static MlaWeights Pack(const MlaDims& dims, const StoredMatrix& kv_b, Device device = Device::kCpu);
+  static MlaWeights Pack(const MlaDims& dims, const StoredMatrix& kv_b, Device device = Device::kCpu,
+                         MemoryLedger* ledger = nullptr);
 };
 
 // Writes the records of new rows: latent [rows, rank] normalised, shared key [rows, rope]. Row i of a segment
@@ -49,5 +50,9 @@ void MlaPrefill(const KernelContext& context, const MlaDims& dims, const MlaWeig
 // order: for one row a sequence, right for any.
 void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrix q,
                const PagedSegments& segments, const PagedKvView& cache, Matrix out);
+
+// Room of the two on the CPU for up to `rows` query rows that see up to `keys` keys each.
+void TallyMlaPrefill(WorkspaceTally& tally, const MlaDims& dims, int64_t rows, int64_t keys);
+void TallyMlaDecode(WorkspaceTally& tally, const MlaDims& dims, int64_t rows, int64_t keys);
 
 }  // namespace perigee::kernels

@@ -206,3 +206,38 @@ void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeigh
 }
 
 }  // namespace perigee::kernels::cpu
+
+namespace perigee::kernels {
+
+void TallyMlaPrefill(WorkspaceTally& tally, const MlaDims& dims, int64_t rows, int64_t keys) {
+  const WorkspaceTally::Scope scope(tally);
+  for (int i = 0; i < 2; ++i) tally.Floats(rows * dims.num_heads);
+  const int64_t count = std::min(keys, cpu::kMlaKeyPiece);
+  const int64_t stride = dims.num_heads * (dims.nope + dims.value);
+  tally.Floats(count * stride + 16);
+  tally.Floats(dims.num_heads * CeilDiv<int64_t>(count, 16) * dims.qk() * 16);
+  tally.Floats(count * dims.rank);
+  TallyGemm(tally, count, stride, dims.rank);
+  // Short segments have a block each.
+  tally.Tasks(rows * dims.num_heads, cpu::MlaPrefillScratchFloats());
+}
+
+void TallyMlaDecode(WorkspaceTally& tally, const MlaDims& dims, int64_t rows, int64_t keys) {
+  const WorkspaceTally::Scope scope(tally);
+  tally.Floats(rows * dims.num_heads * dims.record());
+  TallyGemm(tally, rows, dims.rank, dims.nope);
+  tally.Floats(rows * dims.num_heads * dims.rank);
+  {
+    const WorkspaceTally::Scope reading(tally);
+    const int64_t of_row = CeilDiv(keys, cpu::kMlaSplit);
+    const int64_t splits = std::min(rows * of_row, cpu::kMaxSplits - 1 + of_row);
+    for (int64_t s = 0; s < splits; ++s) {
+      for (int i = 0; i < 2; ++i) tally.Floats(dims.num_heads);
+      tally.Floats(dims.num_heads * dims.rank);
+    }
+    tally.Tasks(splits, cpu::MlaDecodeScratchFloats(dims));
+  }
+  TallyGemm(tally, rows, dims.value, dims.rank);
+}
+
+}  // namespace perigee::kernels

@@ -42,6 +42,13 @@ void GatedMlp(const KernelContext& context, const MlpWeights& weights, ConstMatr
   GemmInParts(context, gate, weights.down, weights.bounds, y);
 }
 
+void TallyGatedMlp(WorkspaceTally& tally, int64_t rows, int64_t hidden, int64_t width, int64_t parts) {
+  const WorkspaceTally::Scope scope(tally);
+  tally.Floats(rows * 2 * width);
+  TallyGemm(tally, rows, 2 * width, hidden);
+  TallyGemm(tally, rows, hidden, width, parts);
+}
+
 void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
                 ConstMatrix x, Matrix y) {
   PERIGEE_CHECK(!weights.experts.empty() && x.rows == y.rows && x.cols == y.cols);

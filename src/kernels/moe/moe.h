@@ -61,4 +61,19 @@ void ListExperts(MoeWeights& weights);
 void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
                 ConstMatrix x, Matrix y);
 
+// Room of a gated MLP [hidden -> width -> hidden] whose down product has `parts` parts, for up to `rows`
+// rows.
+void TallyGatedMlp(WorkspaceTally& tally, int64_t rows, int64_t hidden, int64_t width, int64_t parts);
+
+// What decides the room of a mixture.
+struct MoeSizes {
+  int64_t hidden = 0;
+  int64_t experts = 0;  // held by this rank
+  int64_t top_k = 0;
+  int64_t width = 0;         // of one expert here
+  int64_t shared_width = 0;  // of the shared one here; 0: none
+  int64_t parts = kSumParts;
+};
+void TallyMoe(WorkspaceTally& tally, const MoeSizes& sizes, int64_t rows);
+
 }  // namespace perigee::kernels

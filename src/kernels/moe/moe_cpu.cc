@@ -77,12 +77,22 @@ struct UpTask {
   const float* weight;  // of the entries, or null
 };
 
+// Scratch of one up task: its rows of gate and up, and a widened weight.
+int64_t UpScratch(int64_t panels, int64_t hidden) {
+  return panels * 16 * (kGemmRows + hidden);
+}
+
+// Panels of the down product that one task sums.
+int64_t DownGroup(int64_t panels, int threads) {
+  return panels >= 16 * threads ? 4 : 2;
+}
+
 // Gated activations of all entries (rows of `gathered`), expert by expert.
 void UpProjections(const KernelContext& context, const std::vector<UpTask>& tasks, ConstMatrixF gathered,
                    MatrixF act) {
   int64_t panels = 0;
   for (const UpTask& t : tasks) panels = std::max(panels, t.mlp->gate_up.panels());
-  const int64_t scratch = panels * 16 * (kGemmRows + gathered.cols);
+  const int64_t scratch = UpScratch(panels, gathered.cols);
   ForTasks(context, static_cast<int64_t>(tasks.size()), scratch, [&](int64_t i, float* room) {
     const UpTask& t = tasks[static_cast<size_t>(i)];
     const PackedWeight& w = t.mlp->gate_up;
@@ -129,7 +139,7 @@ void ForwardBlock(const KernelContext& context, const MoeWeights& weights, const
 
   const int64_t parts = weights.parts;
   const int64_t panels = weights.experts[0].down.panels();
-  const int64_t group = panels >= 16 * context.pool->size() ? 4 : 2;
+  const int64_t group = DownGroup(panels, context.pool->size());
   const int64_t sum_floats = x.rows * parts * group * 16;
   const int64_t wide_floats = std::max(width, shared_width) * group * 16;
   ForTasks(context, CeilDiv(panels, group), sum_floats + wide_floats, [&](int64_t task, float* room) {
@@ -174,3 +184,26 @@ void MoeForward(const KernelContext& context, const MoeWeights& weights, const R
 }
 
 }  // namespace perigee::kernels::cpu
+
+namespace perigee::kernels {
+
+void TallyMoe(WorkspaceTally& tally, const MoeSizes& sizes, int64_t all_rows) {
+  const WorkspaceTally::Scope scope(tally);
+  const int64_t rows = std::min(all_rows, cpu::kRowBlock);
+  // A row's chosen experts may all be here.
+  const int64_t entries = rows * std::min(sizes.top_k, sizes.experts);
+  tally.Floats(entries * sizes.hidden);
+  tally.Floats(entries * sizes.width);
+  const auto tally_up = [&](int64_t tasks, int64_t width) {
+    tally.Tasks(tasks, cpu::UpScratch(CeilDiv<int64_t>(2 * width, PackedWeight::kPanel), sizes.hidden));
+  };
+  tally_up(entries, sizes.width);
+  tally.Floats(rows * sizes.shared_width);
+  if (sizes.shared_width > 0) tally_up(rows, sizes.shared_width);
+  const int64_t panels = CeilDiv<int64_t>(sizes.hidden, PackedWeight::kPanel);
+  const int64_t group = cpu::DownGroup(panels, tally.threads());
+  tally.Tasks(CeilDiv(panels, group),
+              (rows * sizes.parts + std::max(sizes.width, sizes.shared_width)) * group * 16);
+}
+
+}  // namespace perigee::kernels

@@ -5,37 +5,11 @@
 #include "base/trace.h"
 #include "layers/kda_attention.h"
 #include "layers/mla_attention.h"
+#include "model/kimi_linear/options.h"
 #include "parallel/layer_communicator.h"
 
 namespace perigee::model {
 namespace {
-
-layers::KdaOptions KdaOf(const KimiLinearConfig& c, int64_t state_layer) {
-  return {.num_heads = c.kda_num_heads,
-          .head_dim = c.kda_head_dim,
-          .gate_rank = c.kda_gate_rank(),
-          .conv_width = c.short_conv_kernel_size,
-          .norm_eps = static_cast<float>(c.rms_norm_eps),
-          .state_layer = state_layer};
-}
-
-layers::MlaOptions MlaOf(const KimiLinearConfig& c, int64_t kv_layer) {
-  return {.dims = {.num_heads = c.num_attention_heads,
-                   .nope = c.qk_nope_head_dim,
-                   .rope = c.qk_rope_head_dim,
-                   .value = c.v_head_dim,
-                   .rank = c.kv_lora_rank},
-          .kv_layer = kv_layer};
-}
-
-layers::MoeOptions MoeOf(const KimiLinearConfig& c) {
-  return {.num_experts = c.num_experts,
-          .width = c.moe_intermediate_size,
-          .shared_width = c.num_shared_experts * c.moe_intermediate_size,
-          .router = {.top_k = c.num_experts_per_token,
-                     .renormalize = c.moe_renormalize,
-                     .scaling_factor = static_cast<float>(c.routed_scaling_factor)}};
-}
 
 // Fills in the runs of chosen rows, from their places among the rows of `spans`.
 void CompleteChoice(const layers::StepContext& step, std::span<const batch::SeqSpan> spans,
@@ -50,13 +24,13 @@ void CompleteChoice(const layers::StepContext& step, std::span<const batch::SeqS
 KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
                                  const parallel::Shard& shard,
                                  const std::function<void(uint64_t, uint64_t)>& progress, Device device,
-                                 bool prune_last_layer)
+                                 bool prune_last_layer, MemoryLedger* ledger)
     : config_(config),
       checkpoint_(std::move(checkpoint)),
       shard_(shard),
       prune_last_layer_(prune_last_layer) {
   layers::LoadProgress counted{.total = checkpoint_->TotalBytes(), .report = progress, .done = 0, .seen = {}};
-  const layers::WeightScope root(*checkpoint_, counted, device);
+  const layers::WeightScope root(*checkpoint_, counted, device, ledger);
   const layers::WeightScope model = root.In("model");
   embed_tokens_ = std::make_unique<layers::Embedding>(shard_, model.In("embed_tokens"));
   int64_t state_layer = 0;
@@ -91,15 +65,6 @@ KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr
 VocabularyShare KimiLinearModel::vocabulary() const {
   const parallel::Range range = lm_head_->vocabulary();
   return {range.begin, range.end, shard_.PartBounds(config_.vocab_size)};
-}
-
-CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const parallel::Shard& shard) {
-  const int64_t width = shard.Of(config.kda_num_heads).size() * config.kda_head_dim;
-  return {.kv_layers = config.NumMlaLayers(),
-          .kv_width = config.kv_lora_rank + config.qk_rope_head_dim,
-          .state_layers = config.NumKdaLayers(),
-          .recurrent_floats = width * config.kda_head_dim,
-          .conv_floats = (config.short_conv_kernel_size - 1) * 3 * width};
 }
 
 parallel::ModelShape KimiLinearShape(const KimiLinearConfig& c) {

@@ -8,15 +8,13 @@
 #include "layers/embedding.h"
 #include "model/causal_lm.h"
 #include "model/kimi_linear/config.h"
+#include "model/kimi_linear/footprint.h"
 #include "parallel/layout_plan.h"
 #include "parallel/planner.h"
 #include "parallel/shard.h"
 #include "tensor/safetensors.h"
 
 namespace perigee::model {
-
-// What the pools of a rank with this shard hold.
-CacheShape KimiLinearCacheShape(const KimiLinearConfig& config, const parallel::Shard& shard);
 
 // What the planner has to know.
 parallel::ModelShape KimiLinearShape(const KimiLinearConfig& config);
@@ -25,11 +23,12 @@ parallel::ModelShape KimiLinearShape(const KimiLinearConfig& config);
 class KimiLinearModel final : public CausalLm {
  public:
   // The checkpoint has passed CheckCheckpoint for this configuration; ranks share it (the embedding stays
-  // mapped). prune_last_layer: rows whose results nobody wants end in the last layer once their states and
-  // latents are written.
+  // mapped). Weights are counted in `ledger`
+  // (may be null), which outlives them. prune_last_layer: rows whose results nobody wants end in the last
+  // layer once their states and latents are written.
   KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
                   const parallel::Shard& shard, const std::function<void(uint64_t, uint64_t)>& progress,
-                  Device device = Device::kCpu, bool prune_last_layer = true);
+                  Device device = Device::kCpu, bool prune_last_layer = true, MemoryLedger* ledger = nullptr);
 
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t hidden_size() const override { return config_.hidden_size; }

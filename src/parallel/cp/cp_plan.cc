@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/math.h"
 #include "base/strings.h"
+#include "parallel/cp/cp_strategy.h"
 
 namespace perigee::parallel {
 
@@ -50,6 +52,12 @@ void CheckPlan(std::span<const batch::SeqSpan> spans, const CpPlan& plan) {
     }
     PERIGEE_CHECK_MSG(next == spans[i].q_len, StrCat("span ", i, " is not covered"));
   }
+}
+
+int64_t MaxLocalRows(int64_t rows, int64_t spans, int cp_size) {
+  if (cp_size == 1) return rows;
+  // A span of fewer than 2 cp_size rows may stay whole.
+  return std::min(rows, CeilDiv<int64_t>(rows, cp_size) + 2 * cp_size * std::min(spans, rows));
 }
 
 }  // namespace perigee::parallel

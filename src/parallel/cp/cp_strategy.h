@@ -26,4 +26,9 @@ CpPlan Contiguous(std::span<const batch::SeqSpan> spans, int cp_size);
 StatusOr<CpStrategy> FindCpStrategy(std::string_view name);
 std::vector<std::string> CpStrategyNames();
 
+// The most rows of a step of `rows` rows and `spans` spans that a strategy gives to one rank: its part of
+// every span that is split, rounded up in two blocks, and any of those that are not. An upper bound for all
+// of them.
+int64_t MaxLocalRows(int64_t rows, int64_t spans, int cp_size);
+
 }  // namespace perigee::parallel

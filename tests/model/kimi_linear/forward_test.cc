@@ -75,7 +75,7 @@ TEST_P(ForwardTest, LogProbabilitiesEqualTheFloat64Reference) {
 TEST_P(ForwardTest, TheStateModeKeepsToTheFloat64Reference) {
   for (const int ranks : {2, 4, 8}) {
     for (const parallel::CpStrategy strategy : {parallel::Zigzag, parallel::Contiguous}) {
-      const model::ModelSizes sizes = (*model::OpenModel(GetParam().path))->sizes();
+      const model::ModelSizes sizes = (*model::OpenModel(GetParam().path))->footprint().sizes();
       if (sizes.kda_heads % ranks != 0 || sizes.mla_heads % ranks != 0) continue;
       ModelHarness harness(
           GetParam().path, 1,

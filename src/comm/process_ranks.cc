@@ -50,13 +50,15 @@ StatusOr<std::unique_ptr<ProcessRanks>> ProcessRanks::Start(std::chrono::millise
 }
 
 ProcessRanks::ProcessRanks(std::unique_ptr<MpiSession> session, std::chrono::milliseconds watchdog)
-    : session_(std::move(session)),
+    : rank_(session->rank()),
+      size_(session->size()),
+      session_(std::move(session)),
       board_([this](int to, auto bytes) { mesh_->Send(to, kLeave, bytes); },
              [this](int to, auto bytes) { mesh_->Send(to, kAbort, bytes); }),
-      group_(std::make_shared<ProcessGroup>(0, AllRanks(session_->size()), session_->rank())),
-      liveness_(session_->rank(), session_->size(), watchdog, Clock::now()),
-      gone_(static_cast<size_t>(session_->size())),
-      gathered_(static_cast<size_t>(session_->size())) {
+      group_(std::make_shared<ProcessGroup>(0, AllRanks(size_), rank_)),
+      liveness_(rank_, size_, watchdog, Clock::now()),
+      gone_(static_cast<size_t>(size_)),
+      gathered_(static_cast<size_t>(size_)) {
   board_.Add(group_);
 }
 

@@ -35,8 +35,8 @@ class ProcessRanks final : private MeshListener {
   // Says goodbye. Collective while status() is ok.
   ~ProcessRanks() override;
 
-  int rank() const { return session_->rank(); }
-  int size() const { return session_->size(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   // How many of the ranks are on this host.
   int ranks_on_host() const;
   // All ranks, in order. One thread at a time calls it and the groups split from it.
@@ -78,6 +78,8 @@ class ProcessRanks final : private MeshListener {
   // "rank 2 on node7"
   std::string NameOf(int rank) const;
 
+  const int rank_;  // the mesh's thread asks for it while the session ends
+  const int size_;
   std::unique_ptr<MpiSession> session_;
   std::vector<std::string> hosts_;  // HostIdentity, by rank
   GroupBoard board_;

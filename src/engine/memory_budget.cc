@@ -159,8 +159,8 @@ ModelCosts CostsOf(const model::ModelFootprint& shape, const ParallelPlan& plan,
                            .per_token = of_rank.per_token,
                            .per_sequence = of_rank.per_sequence});
   }
-  costs.workspace = [&shape, plan](const EngineConfig& config, int rank) {
-    return WorkspaceBytes(shape, plan, config, rank);
+  costs.workspace = [&shape, plan](const EngineConfig& decided, int rank) {
+    return WorkspaceBytes(shape, plan, decided, rank);
   };
   return costs;
 }

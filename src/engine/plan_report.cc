@@ -9,8 +9,8 @@
 #include "engine/memory_budget.h"
 #include "engine/plan_rates.h"
 #include "model/checkpoint_check.h"
-#include "model/kimi_linear/model.h"
 #include "model/kimi_linear/footprint.h"
+#include "model/kimi_linear/model.h"
 #include "tensor/safetensors.h"
 
 namespace perigee::engine {
@@ -155,9 +155,9 @@ model::DTypeOf StoredTypes(const PlanRequest& request, const KimiLinearConfig& c
 Status DecideMemory(const PlanRequest& request, const ParallelPlan& plan, const KimiLinearConfig& config,
                     PlanReport& report) {
   const auto shape = model::MakeKimiLinearFootprint(config, StoredTypes(request, config, report.notices));
-  const ModelCosts costs = CostsOf(*shape, plan, request.parallel);
   EngineConfig sizes = request.sizes;
   sizes.parallel = request.parallel;
+  const ModelCosts costs = CostsOf(*shape, plan, sizes);
   PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(std::move(sizes), costs, ReadMachine()));
   report.memory_fit = CheckFits(sized, costs).message();
   report.memory = std::move(sized.memory);

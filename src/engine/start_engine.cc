@@ -85,17 +85,16 @@ StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const model::ModelFil
       }
       grid = std::move(made).value();
     }
-    workers[i] =
-        std::make_unique<Worker>(std::move(models[i]),
-                                 WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
-                                              .num_slots = NumStateSlots(config),
-                                              .threads = RankThreads(config, ranks[i]),
-                                              .policy = policy,
-                                              .device = config.device,
-                                              .workspace_bytes =
-                                                  memory.ranks[static_cast<size_t>(ranks[i])].workspace,
-                                              .ledger = ledgers[i]},
-                                 std::move(grid));
+    workers[i] = std::make_unique<Worker>(
+        std::move(models[i]),
+        WorkerConfig{.num_blocks = config.max_total_tokens / cache::kBlockTokens,
+                     .num_slots = NumStateSlots(config),
+                     .threads = RankThreads(config, ranks[i]),
+                     .policy = policy,
+                     .device = config.device,
+                     .workspace_bytes = memory.ranks[static_cast<size_t>(ranks[i])].workspace,
+                     .ledger = ledgers[i]},
+        std::move(grid));
   });
   for (const Status& s : failures) PERIGEE_RETURN_IF_ERROR(s);
   return workers;

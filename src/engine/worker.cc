@@ -8,12 +8,9 @@ namespace perigee::engine {
 namespace {
 
 cache::PagedKvCache MakeKvCache(const model::CacheShape& shape, const WorkerConfig& config) {
-  return {shape.kv_layers,
-          config.num_blocks,
-          shape.kv_width,
-          cache::CachedType(config.device),
-          config.device,
-          {config.ledger.get(), MemoryKind::kLatents}};
+  return {shape.kv_layers, config.num_blocks,
+          shape.kv_width,  cache::CachedType(config.device),
+          config.device,   {config.ledger.get(), MemoryKind::kLatents}};
 }
 
 cache::RecurrentStatePool MakeStatePool(const model::CacheShape& shape, const WorkerConfig& config) {

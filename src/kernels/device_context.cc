@@ -8,7 +8,8 @@ namespace perigee::kernels {
 DeviceContext::DeviceContext(Device device, ThreadPool& pool, size_t scratch_bytes, MemoryAccount account)
     : device_(device),
       stream_(device == Device::kCpu ? Stream{} : device_memory::NewStream()),
-      workspace_(device, device == Device::kCpu || scratch_bytes > 0 ? scratch_bytes : kScratchBytes, account),
+      workspace_(device, device == Device::kCpu || scratch_bytes > 0 ? scratch_bytes : kScratchBytes,
+                 account),
       step_(device, stream_) {
   context_ = {.pool = &pool, .workspace = &workspace_};
   if (device == Device::kCpu) return;

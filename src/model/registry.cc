@@ -11,8 +11,8 @@
 #include "model/checkpoint_check.h"
 #include "model/config_reader.h"
 #include "model/kimi_linear/config.h"
-#include "model/kimi_linear/model.h"
 #include "model/kimi_linear/footprint.h"
+#include "model/kimi_linear/model.h"
 
 namespace perigee::model {
 namespace {

@@ -12,7 +12,10 @@ using test::ProcessRanksOfTest;
 
 StartAgreement Mine(int rank) {
   const auto r = static_cast<uint64_t>(rank);
-  return {.machine = {.available_bytes = (r + 1) * 1000, .cores = 8, .random = 70 + r},
+  return {.machine = {.memory_bytes = (r + 1) * 2000,
+                      .available_bytes = (r + 1) * 1000,
+                      .cores = 8,
+                      .random = 70 + r},
           .fingerprint = "--tp 4"};
 }
 
@@ -21,6 +24,7 @@ TEST(ProcessStart, AllPlanWithThePoorestRanksShareAndRankZerosNumber) {
   StartAgreement agreement = Mine(ranks.rank());
   ASSERT_TRUE(AgreeOnStart(ranks, Status::Ok(), &agreement).ok());
   // Four ranks of one host share it.
+  EXPECT_EQ(agreement.machine.memory_bytes, 4u * (2000 / 4));
   EXPECT_EQ(agreement.machine.available_bytes, 4u * (1000 / 4));
   EXPECT_EQ(agreement.machine.cores, 4 * (8 / 4));
   EXPECT_EQ(agreement.machine.random, 70u);

@@ -4,6 +4,7 @@
 
 #include "base/math.h"
 #include "kernels/kda/kda.h"
+#include "kernels/kda/kda_step.h"
 #include "kernels/kda/kda_summary.h"
 #include "kernels/mla/mla.h"
 #include "kernels/moe/moe.h"
@@ -40,11 +41,13 @@ void TallySegments(const KdaOptions& options, const Shard& shard, int64_t heads,
   tally.Floats(all * tail + step.attn_cp * step.sequences * entry);
   tally.Floats(own * tail);
   tally.Floats(step.local_rows * 3 * width);
+  tally.Floats(step.local_rows * heads);
+  tally.Floats(step.local_rows * width);
   const int64_t summary = 2 * width * dim;
   tally.Floats(own * summary);
   tally.Floats(own * width * dim);
   tally.Floats(all * summary);
-  TallyKdaPrefill(tally, own, heads, dim, dim);
+  TallyKdaPrefill(tally, own, 0, heads, dim, dim);
   TallyKdaSummary(tally, std::max(own, step.sequences), heads, dim, dim);
 }
 
@@ -57,28 +60,31 @@ void TallyKda(const KdaOptions& options, const Shard& shard, int64_t hidden, con
   const int64_t heads = (sharded ? shard.Held(options.num_heads) : shard.Of(options.num_heads)).size();
   const int64_t dim = options.head_dim, width = heads * dim, rank = options.gate_rank;
   const int64_t projected = 3 * width + heads + 2 * rank;
-  tally.Floats(rows * projected);
+  tally.Floats(rows * AlignUp<int64_t>(projected, 8));
   TallyGemm(tally, rows, projected, hidden);
-  tally.Floats(rows * heads);
   tally.Floats(rows * width);
   TallyGemm(tally, rows, width, rank);
   tally.Floats(rows * width);
-  if (sharded) {
+  const auto output_gate = [&] {
+    tally.Floats(rows * width);
+    TallyGemm(tally, rows, width, rank);
+  };
+  const bool one_row_each = !sharded && step.phase == batch::Phase::kDecode;
+  if (one_row_each) {
+    output_gate();
+    TallyKdaStep(tally, rows, heads, dim, dim);
+  } else if (sharded) {
     TallySegments(options, shard, heads, step, tally);
   } else {
     tally.Floats(rows * 3 * width);
-    if (step.phase == batch::Phase::kPrefill) {
-      TallyKdaPrefill(tally, step.sequences, heads, dim, dim);
-    } else {
-      TallyKdaDecode(tally, step.sequences, heads, dim);
-    }
+    tally.Floats(rows * heads);
+    TallyKdaPrefill(tally, step.sequences, rows, heads, dim, dim);
   }
-  if (picks) {
-    tally.Floats(rows * width);
-    tally.Floats(rows * rank);
+  if (picks) tally.Floats(rows * width);
+  if (!one_row_each) {
+    if (picks) tally.Floats(rows * rank);
+    output_gate();
   }
-  tally.Floats(rows * width);
-  TallyGemm(tally, rows, width, rank);
   TallyGemm(tally, rows, hidden, width, kSumParts);
 }
 

@@ -44,12 +44,17 @@ void ForHeads(const KernelContext& context, const KdaArgs& given, int64_t scratc
 
 }  // namespace
 
-void TallyKdaPrefill(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim,
-                     int64_t value_dim) {
+void TallyKdaPrefill(WorkspaceTally& tally, int64_t segments, int64_t gate_rows, int64_t num_heads,
+                     int64_t key_dim, int64_t value_dim) {
+  const WorkspaceTally::Scope scope(tally);
+  tally.Floats(gate_rows * num_heads * key_dim);
   tally.Tasks(segments * num_heads, cpu::KdaChunkScratchFloats(key_dim, value_dim));
 }
 
-void TallyKdaDecode(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim) {
+void TallyKdaDecode(WorkspaceTally& tally, int64_t segments, int64_t gate_rows, int64_t num_heads,
+                    int64_t key_dim) {
+  const WorkspaceTally::Scope scope(tally);
+  tally.Floats(gate_rows * num_heads * key_dim);
   tally.Tasks(segments * num_heads, cpu::KdaDecodeScratchFloats(key_dim));
 }
 

@@ -48,10 +48,12 @@ void KdaPrefill(const KernelContext& context, const KdaArgs& args);
 // Recurrent form, one row after another: for decode (q_len = 1), right for any length.
 void KdaDecode(const KernelContext& context, const KdaArgs& args);
 
-// Room of the two, for up to `segments` segments.
-void TallyKdaPrefill(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim,
-                     int64_t value_dim);
-void TallyKdaDecode(WorkspaceTally& tally, int64_t segments, int64_t num_heads, int64_t key_dim);
+// Room of the two on the CPU, for up to `segments` segments. gate_rows: rows whose decays they form; 0 when g
+// is given.
+void TallyKdaPrefill(WorkspaceTally& tally, int64_t segments, int64_t gate_rows, int64_t num_heads,
+                     int64_t key_dim, int64_t value_dim);
+void TallyKdaDecode(WorkspaceTally& tally, int64_t segments, int64_t gate_rows, int64_t num_heads,
+                    int64_t key_dim);
 
 // g[r, c] = -exp(A_log[h]) * softplus(z[r, c] + dt_bias[c]), h the head of channel c; neg_exp_a holds
 // -exp(A_log). z, g [rows, num_heads * key_dim]; g may be z.

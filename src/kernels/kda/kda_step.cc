@@ -55,6 +55,14 @@ void OnCpu(const KernelContext& context, const KdaStepArgs& a) {
 
 }  // namespace
 
+void TallyKdaStep(WorkspaceTally& tally, int64_t rows, int64_t num_heads, int64_t key_dim,
+                  int64_t value_dim) {
+  const WorkspaceTally::Scope scope(tally);
+  tally.Floats(rows * num_heads * (2 * key_dim + value_dim));
+  tally.Floats(rows * num_heads);
+  TallyKdaDecode(tally, rows, rows, num_heads, key_dim);
+}
+
 void KdaStep(const KernelContext& context, const KdaStepArgs& args) {
   CheckArgs(args);
   if (args.qkv.rows == 0) return;

@@ -35,4 +35,7 @@ struct KdaStepArgs {
 // call can be recorded and replayed for other sequences.
 void KdaStep(const KernelContext& context, const KdaStepArgs& args);
 
+// Room on the CPU of a step of up to `rows` rows.
+void TallyKdaStep(WorkspaceTally& tally, int64_t rows, int64_t num_heads, int64_t key_dim, int64_t value_dim);
+
 }  // namespace perigee::kernels

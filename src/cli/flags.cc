@@ -199,8 +199,8 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
            });
   AddParallelFlags(app, &engine->parallel);
   AddInteger(app, "--watchdog-timeout",
-             "Seconds after which a rank under mpirun that is silent, or a step without progress, is a "
-             "failure (300)",
+             "Seconds without progress after which /health fails, and under mpirun a silent rank or a stuck "
+             "step is a failure (300)",
              1, 86400, &flags->watchdog_seconds);
   AddValue(app, "--log-level", "LEVEL", "debug, info, warning, error or off",
            [flags](const std::string& text) -> std::string {
@@ -221,6 +221,9 @@ void AddServe(CLI::App& root, ServeFlags* flags) {
   AddInteger(app, "--port", "Port to listen on (30000); 0 takes a free one", 0, 65535, &flags->port);
   AddText(app, "--served-model-name", "NAME", "Name in /v1/models (the folder's name)",
           &flags->served_model_name);
+  AddInteger(app, "--drain-timeout",
+             "Seconds that running answers may go on after the first signal (30); then they are cut off", 0,
+             86400, &flags->drain_seconds);
   app.add_flag("--strict-template", flags->model.strict_template,
                "Refuse a model whose chat template says what is not rendered here");
 }

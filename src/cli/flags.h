@@ -19,8 +19,8 @@ namespace perigee::cli {
 struct ModelFlags {
   engine::EngineConfig engine;
   LogLevel log_level = LogLevel::kWarning;
-  int64_t watchdog_seconds =
-      300;  // ranks that are processes: longest silence of one, or step without progress
+  // Longest time without progress: of the engine (serve), of a step and of a rank that is a process.
+  int64_t watchdog_seconds = 300;
   bool strict_template = false;
   bool trust_remote_code = false;
 };
@@ -30,6 +30,7 @@ struct ServeFlags {
   std::string host = "127.0.0.1";
   int port = 30000;               // 0: any free port
   std::string served_model_name;  // empty: the model folder's name
+  int64_t drain_seconds = 30;     // how long running answers may go on after the first signal
 };
 
 struct GenerateFlags {

@@ -17,8 +17,6 @@
 namespace perigee::cli {
 namespace {
 
-// How long running answers may go on after the first signal.
-constexpr std::chrono::seconds kDrainLimit{30};
 // How long clients may take to read why their requests failed.
 constexpr std::chrono::seconds kFailureLimit{2};
 
@@ -47,8 +45,10 @@ Status Serve(ServeFlags flags, SignalWatcher& signals, comm::ProcessRanks* ranks
   LoadedModel model;  // outlives the server
   PERIGEE_ASSIGN_OR_RETURN(
       const std::unique_ptr<server::Server> server,
-      server::Server::Start(
-          {.host = flags.host, .port = flags.port, .served_model_name = flags.served_model_name}));
+      server::Server::Start({.host = flags.host,
+                             .port = flags.port,
+                             .served_model_name = flags.served_model_name,
+                             .stall_limit = std::chrono::seconds(flags.model.watchdog_seconds)}));
   PERIGEE_ASSIGN_OR_RETURN(model, LoadModel(flags.model, ranks));
   PERIGEE_RETURN_IF_ERROR(server->SetReady(model.engine.get(), model.tokenizer.get()));
 
@@ -63,11 +63,14 @@ Status Serve(ServeFlags flags, SignalWatcher& signals, comm::ProcessRanks* ranks
   if (ranks != nullptr && !ranks->status().ok()) {
     LogError(StrCat("stopping: ", ranks->status().message()));
     server->Stop(kFailureLimit);
-  } else {
-    LogInfo("stopping: running answers may finish");
-    server->Stop(kDrainLimit);
+    return ConcludeRanks(ranks, Status::Ok());
   }
-  return ConcludeRanks(ranks, Status::Ok());
+  LogInfo(StrCat("stopping: running answers may finish, for ", flags.drain_seconds, " s at most"));
+  const size_t cut = server->Stop(std::chrono::seconds(flags.drain_seconds));
+  if (cut == 0) return ConcludeRanks(ranks, Status::Ok());
+  return ConcludeRanks(ranks,
+                       Unavailable(StrCat(cut, " requests were cut off when the server stopped, after ",
+                                          flags.drain_seconds, " s (--drain-timeout)")));
 }
 
 }  // namespace

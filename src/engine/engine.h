@@ -83,8 +83,6 @@ struct ModelInfo {
   MemoryPlan memory;
 };
 
-// Counters only grow. Blocks: free + cached + held by running sequences = total. Cached ones are taken when
-// free ones run out.
 // Steps done in each mode (docs/context_parallel.md).
 struct ModeSteps {
   uint64_t decode = 0;
@@ -94,6 +92,30 @@ struct ModeSteps {
   uint64_t replicated = 0;
 };
 
+// One of the modes that the planner weighs when the configuration leaves the choice to it.
+struct PlannedMode {
+  uint64_t chosen = 0;           // prefill steps that ran in it
+  double estimated_seconds = 0;  // of all weighed steps, had each run in it, as far as modes differ
+};
+
+// What the planner decided, and why: the mode with the smallest estimate of a step was chosen.
+struct PlannerStats {
+  PlannedMode head;
+  PlannedMode tp;
+  PlannedMode state;
+};
+
+// Elements that rank 0 has sent to other ranks.
+struct CollectiveElements {
+  uint64_t all_gather = 0;
+  uint64_t reduce_scatter = 0;
+  uint64_t all_reduce = 0;
+  uint64_t all_to_all = 0;
+  uint64_t broadcast = 0;
+};
+
+// Counters only grow. Blocks: free + cached + held by running sequences = total. Cached ones are taken when
+// free ones run out.
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -106,6 +128,10 @@ struct EngineStats {
   int64_t total_snapshots = 0;
   uint64_t steps = 0;
   ModeSteps steps_by_mode;
+  PlannerStats planner;
+  CollectiveElements collectives;
+  // Grows as long as the ranks of this process compute, also within a long step.
+  uint64_t work_begun = 0;
   uint64_t prompt_tokens = 0;  // computed so far
   uint64_t cached_tokens = 0;  // prompt tokens that were not computed anew
   uint64_t generated_tokens = 0;
@@ -115,7 +141,7 @@ struct EngineStats {
   uint64_t evicted_snapshots = 0;
   uint64_t preemptions = 0;
   uint64_t cancellations = 0;  // requests ended by Cancel, a client's going away included
-  bool failed = false;         // the ranks lost each other: nothing will be computed any more
+  std::string failure;         // not empty: why nothing will be computed any more (the ranks lost each other)
 };
 
 // Thread-safe. Destruction cancels what is left and waits for the loop to end.

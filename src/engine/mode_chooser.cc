@@ -34,13 +34,18 @@ std::string Milliseconds(const parallel::ModeCost& cost) {
   return StrCat(batch::StepModeName(cost.mode), " ", text);
 }
 
+PlannedMode& StatsOf(StepMode planned, PlannerStats& stats) {
+  if (planned == StepMode::kTp) return stats.tp;
+  return planned == StepMode::kHead ? stats.head : stats.state;
+}
+
 }  // namespace
 
 ModeChooser::ModeChooser(parallel::ModelShape model, const parallel::Rates& rates,
                          const parallel::RankShape& ranks)
     : planner_(Planner{std::move(model), rates, ranks}) {}
 
-StepMode ModeChooser::Choose(const batch::BatchPlan& plan) const {
+StepMode ModeChooser::Choose(const batch::BatchPlan& plan) {
   if (plan.phase == batch::Phase::kDecode) return StepMode::kDecode;
   if (!planner_) return fixed_;
   const std::vector<batch::SeqSpan> spans = SpansOf(plan);
@@ -48,8 +53,13 @@ StepMode ModeChooser::Choose(const batch::BatchPlan& plan) const {
   const parallel::ModeCost choice = parallel::ChooseMode(model, rates, ranks, spans);
   std::vector<std::string> others;
   for (const StepMode mode : parallel::kPlannedModes) {
-    if (mode != choice.mode) {
-      others.push_back(Milliseconds(parallel::CostOf(mode, model, rates, ranks, spans)));
+    const parallel::ModeCost cost = parallel::CostOf(mode, model, rates, ranks, spans);
+    PlannedMode& counted = StatsOf(mode, stats_);
+    counted.estimated_seconds += cost.total();
+    if (mode == choice.mode) {
+      ++counted.chosen;
+    } else {
+      others.push_back(Milliseconds(cost));
     }
   }
   LogDebug(StrCat("prefill of ", plan.NumRows(), " rows in ", spans.size(), " spans: ", Milliseconds(choice),

@@ -4,6 +4,7 @@
 
 #include "batch/batch_plan.h"
 #include "batch/step_mode.h"
+#include "engine/engine.h"
 #include "parallel/planner.h"
 
 namespace perigee::engine {
@@ -16,8 +17,9 @@ class ModeChooser {
   ModeChooser(batch::StepMode fixed) : fixed_(fixed) {}
   ModeChooser(parallel::ModelShape model, const parallel::Rates& rates, const parallel::RankShape& ranks);
 
-  // A planned choice and its reason are logged at debug level.
-  batch::StepMode Choose(const batch::BatchPlan& plan) const;
+  // Counts what it plans; a planned choice and its reason are logged at debug level. One thread.
+  batch::StepMode Choose(const batch::BatchPlan& plan);
+  const PlannerStats& stats() const { return stats_; }
 
  private:
   struct Planner {
@@ -28,6 +30,7 @@ class ModeChooser {
 
   batch::StepMode fixed_ = batch::StepMode::kTp;
   std::optional<Planner> planner_;
+  PlannerStats stats_;
 };
 
 }  // namespace perigee::engine

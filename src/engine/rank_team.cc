@@ -36,6 +36,12 @@ RankTeam::~RankTeam() {
   for (const auto& f : followers_) f->thread.join();
 }
 
+uint64_t RankTeam::work_begun() const {
+  uint64_t sum = 0;
+  for (const auto& worker : workers_) sum += worker->work_begun().load(std::memory_order_relaxed);
+  return sum;
+}
+
 StatusOr<std::vector<SpanResult>> RankTeam::Run(const batch::BatchPlan& plan, const Sampler& sampler) {
   if (!followers_.empty()) {
     const auto shared = std::make_shared<const batch::BatchPlan>(plan);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -32,6 +33,8 @@ class RankTeam {
   // By rank; any thread.
   std::vector<RankMemory> memory_peak() const;
   size_t size() const { return workers_.size(); }
+  // Pieces of kernels begun by the ranks of this process. Any thread.
+  uint64_t work_begun() const;
 
  private:
   struct Follower {

@@ -27,6 +27,15 @@ void CountStep(batch::StepMode mode, ModeSteps& steps) {
   }
 }
 
+CollectiveElements ElementsOf(const comm::Traffic& traffic) {
+  const auto of = [&](comm::Collective c) { return traffic.elements[static_cast<size_t>(c)]; };
+  return {.all_gather = of(comm::Collective::kAllGather),
+          .reduce_scatter = of(comm::Collective::kReduceScatter),
+          .all_reduce = of(comm::Collective::kAllReduce),
+          .all_to_all = of(comm::Collective::kAllToAll),
+          .broadcast = of(comm::Collective::kBroadcast)};
+}
+
 }  // namespace
 
 StepLoop::StepLoop(const scheduler::SchedulerConfig& config, std::unique_ptr<RankTeam> team,
@@ -80,6 +89,7 @@ void StepLoop::FlushCache(std::function<void()> done) {
 EngineStats StepLoop::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = published_;
+  stats.work_begun = team_->work_begun();
   stats.waiting += static_cast<int64_t>(last_id_ - published_applied_);
   return stats;
 }
@@ -150,6 +160,8 @@ void StepLoop::Step(batch::BatchPlan plan) {
     return;
   }
   CountStep(plan.mode, steps_by_mode_);
+  // Not after a failure: rank 0 may then still be in the step.
+  collectives_ = ElementsOf(team_->worker(0).traffic());
   std::vector<SpanResult> results = std::move(run).value();
   std::vector<scheduler::SpanOutcome> outcomes;
   outcomes.reserve(results.size());
@@ -203,6 +215,8 @@ void StepLoop::PublishStats() {
                 .total_snapshots = memory.index().num_snapshots(),
                 .steps = s.steps,
                 .steps_by_mode = steps_by_mode_,
+                .planner = modes_.stats(),
+                .collectives = collectives_,
                 .prompt_tokens = s.prompt_tokens,
                 .cached_tokens = s.cached_tokens,
                 .generated_tokens = s.generated_tokens,
@@ -212,7 +226,7 @@ void StepLoop::PublishStats() {
                 .evicted_snapshots = memory.index().evicted_snapshots(),
                 .preemptions = s.preemptions,
                 .cancellations = s.cancellations,
-                .failed = !health_.ok()};
+                .failure = health_.message()};
   published_applied_ = applied_;
 }
 

@@ -71,8 +71,9 @@ class StepLoop {
   scheduler::Scheduler scheduler_;
   Sampler sampler_;  // before the team, which may be using it to the end
   const std::unique_ptr<RankTeam> team_;
-  const ModeChooser modes_;
+  ModeChooser modes_;
   ModeSteps steps_by_mode_;
+  CollectiveElements collectives_;
   Deliveries deliveries_;
   uint64_t applied_ = 0;  // submissions that reached the scheduler
 

@@ -1,5 +1,6 @@
 #include "server/generation.h"
 
+#include <chrono>
 #include <utility>
 
 namespace perigee::server {
@@ -7,7 +8,7 @@ namespace {
 
 // Lives on the delivery thread: every method but the constructor runs there. Kept alive by the callbacks that
 // the engine holds and by tasks in flight.
-class Generation : public std::enable_shared_from_this<Generation> {
+class Generation : public GenerationSet::Member, public std::enable_shared_from_this<Generation> {
  public:
   Generation(std::shared_ptr<const ServingContext> context, GenerationRequest request,
              ResponseChannel channel, std::unique_ptr<Responder> responder)
@@ -17,19 +18,23 @@ class Generation : public std::enable_shared_from_this<Generation> {
         responder_(std::move(responder)) {}
 
   void Start();
+  void Fail(const ApiError& error) override;
 
  private:
+  using Clock = RequestRecord::Clock;
+
   struct Run {
     AnswerBuilder builder;
     engine::RequestId id = 0;
     bool engine_done = false;
+    std::optional<Clock::time_point> last_token;
   };
 
   Status Submit(size_t index);
   void OnOutput(size_t index, engine::Output output);
-  void Fail(const ApiError& error);
   void CancelAll();
   void End();
+  void ObserveTokens(Run& run, size_t count) const;
 
   std::shared_ptr<const ServingContext> context_;
   GenerationRequest request_;
@@ -42,6 +47,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
 void Generation::Start() {
   if (channel_.writer().disconnected()) return;
+  if (const auto closed = context_->generations->Join(shared_from_this())) return channel_.Fail(*closed);
   channel_.writer().OnDisconnect([weak = weak_from_this(), queue = context_->deliveries] {
     queue->Push([weak] {
       if (auto self = weak.lock()) self->CancelAll();
@@ -91,6 +97,7 @@ void Generation::OnOutput(size_t index, engine::Output output) {
   if (output.finish == engine::FinishReason::kCancelled)
     return Fail({.status = 503, .message = "the request was cancelled: the server is shutting down"});
 
+  ObserveTokens(run, output.tokens.size());
   AnswerDelta delta = run.builder.Push(std::move(output));
   responder_->OnDelta(channel_, run.builder.answer(), delta);
   if (!run.builder.ended()) return;
@@ -105,6 +112,7 @@ void Generation::Fail(const ApiError& error) {
 
 void Generation::CancelAll() {
   over_ = true;
+  context_->generations->Leave(this);
   for (const Run& run : runs_) {
     if (!run.engine_done) context_->engine->Cancel(run.id);
   }
@@ -112,6 +120,7 @@ void Generation::CancelAll() {
 
 void Generation::End() {
   over_ = true;
+  context_->generations->Leave(this);
   std::vector<const Answer*> answers;
   Usage usage;
   for (const Run& run : runs_) {
@@ -123,6 +132,18 @@ void Generation::End() {
     usage.cached_tokens += answer.cached_tokens;
   }
   responder_->OnEnd(channel_, answers, usage);
+}
+
+void Generation::ObserveTokens(Run& run, size_t count) const {
+  if (count == 0) return;
+  Metrics& metrics = channel_.record().metrics();
+  const Clock::time_point now = Clock::now();
+  if (run.last_token) {
+    metrics.inter_token.Observe((now - *run.last_token) / static_cast<double>(count), count);
+  } else {
+    metrics.time_to_first_token.Observe(now - channel_.record().arrived());
+  }
+  run.last_token = now;
 }
 
 }  // namespace

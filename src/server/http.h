@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@ struct HttpRequest {
   std::string path;    // as received (percent-encoded), without the query
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  std::chrono::steady_clock::time_point arrived;  // when it had been read whole
 
   // First header of that name (case does not matter), empty when absent.
   std::string_view Header(std::string_view name) const;

@@ -56,15 +56,21 @@ class HttpServer::Impl {
 
   int port() const { return port_; }
 
-  void Stop(std::chrono::milliseconds grace) {
+  bool Drain(std::chrono::milliseconds grace) {
+    if (!std::exchange(draining_, true)) {
+      net::post(acceptor_.get_executor(), [this] {
+        ErrorCode ignored;
+        acceptor_.close(ignored);
+        retry_.cancel();
+      });
+      sessions_.Drain();
+    }
+    return sessions_.WaitEmpty(grace);
+  }
+
+  void Stop() {
     if (std::exchange(stopped_, true)) return;
-    net::post(acceptor_.get_executor(), [this] {
-      ErrorCode ignored;
-      acceptor_.close(ignored);
-      retry_.cancel();
-    });
-    sessions_.Drain();
-    if (!sessions_.WaitEmpty(grace)) {
+    if (!Drain(std::chrono::milliseconds(0))) {
       sessions_.Abort();
       sessions_.WaitEmpty(std::chrono::seconds(5));
     }
@@ -100,6 +106,7 @@ class HttpServer::Impl {
   tcp::acceptor acceptor_;
   net::steady_timer retry_;
   std::vector<std::thread> threads_;
+  bool draining_ = false;
   bool stopped_ = false;
   int port_ = 0;
 };
@@ -114,15 +121,19 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions option
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 HttpServer::~HttpServer() {
-  Stop(std::chrono::milliseconds(0));
+  Stop();
 }
 
 int HttpServer::port() const {
   return impl_->port();
 }
 
-void HttpServer::Stop(std::chrono::milliseconds grace) {
-  impl_->Stop(grace);
+bool HttpServer::Drain(std::chrono::milliseconds grace) {
+  return impl_->Drain(grace);
+}
+
+void HttpServer::Stop() {
+  impl_->Stop();
 }
 
 }  // namespace perigee::server

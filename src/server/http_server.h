@@ -38,9 +38,12 @@ class HttpServer {
 
   // The port in use.
   int port() const;
-  // Stops accepting, closes idle connections, waits up to `grace` for running answers, then drops what is
-  // left. Returns once no network thread runs any more. Calling it again does nothing.
-  void Stop(std::chrono::milliseconds grace);
+  // Stops accepting, closes idle connections and waits up to `grace` for running answers. False when some
+  // still run. May be called again for more time.
+  bool Drain(std::chrono::milliseconds grace);
+  // Drains without grace and drops what is left. Returns once no network thread runs any more. Calling it
+  // again does nothing.
+  void Stop();
 
  private:
   class Impl;

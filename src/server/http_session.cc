@@ -14,6 +14,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -237,6 +238,7 @@ void Session::Dispatch() {
   for (const auto& field : message)
     request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
   request.body = std::move(message.body());
+  request.arrived = std::chrono::steady_clock::now();
   Watch();
   shared_->handler->Handle(std::move(request), std::make_shared<SessionWriter>(shared_from_this(), request_));
 }

@@ -27,13 +27,16 @@ void ResponseChannel::Event(std::string json) {
 void ResponseChannel::EndStream() {
   writer_->Write(std::string(kDone));
   writer_->Finish(false);
+  record_->Finish();
 }
 
 void ResponseChannel::SendBody(std::string json) {
   writer_->Send({.status = 200, .body = std::move(json)});
+  record_->Finish();
 }
 
 void ResponseChannel::Fail(const ApiError& error) {
+  record_->Fail(error);
   if (!open_) return writer_->Send(ErrorResponse(error));
   writer_->Write(StrCat(EventText(ErrorBody(error)), kDone));
   writer_->Finish(true);

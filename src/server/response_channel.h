@@ -5,17 +5,22 @@
 
 #include "server/api_error.h"
 #include "server/http.h"
+#include "server/request_record.h"
 
 namespace perigee::server {
 
-// One answer over HTTP: a JSON body, or a stream of server-sent events that always ends with [DONE].
+// One answer over HTTP: a JSON body, or a stream of server-sent events that always ends with [DONE]. Its end
+// goes to the request's record. Copies are the same answer.
 class ResponseChannel {
  public:
-  ResponseChannel(std::shared_ptr<ResponseWriter> writer, bool stream)
-      : writer_(std::move(writer)), stream_(stream) {}
+  ResponseChannel(std::shared_ptr<ResponseWriter> writer, std::shared_ptr<RequestRecord> record)
+      : writer_(std::move(writer)), record_(std::move(record)) {}
 
+  // A body unless this was called; before anything is sent.
+  void SetStream(bool stream) { stream_ = stream; }
   bool stream() const { return stream_; }
   ResponseWriter& writer() { return *writer_; }
+  const RequestRecord& record() const { return *record_; }
 
   // Streams only: the point after which a failure can no longer be a status.
   void Open();
@@ -28,7 +33,8 @@ class ResponseChannel {
 
  private:
   std::shared_ptr<ResponseWriter> writer_;
-  bool stream_;
+  std::shared_ptr<RequestRecord> record_;
+  bool stream_ = false;
   bool open_ = false;
 };
 

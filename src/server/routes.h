@@ -12,12 +12,12 @@
 namespace perigee::server {
 
 // Finds a request's endpoint in the table of routes.cc and runs it: the cheap ones on the network thread,
-// those that parse and tokenise on the intake threads.
+// those that parse and tokenise on the intake threads. What is refused is logged.
 class Router : public HttpHandler {
  public:
-  // `health` must outlive the router; `intake` is where the POST endpoints run.
-  Router(std::shared_ptr<TaskQueue> intake, const HealthMonitor* health)
-      : intake_(std::move(intake)), health_(health) {}
+  // `health` must outlive the router; `intake` is where the generating endpoints run.
+  Router(std::shared_ptr<TaskQueue> intake, std::shared_ptr<Metrics> metrics, HealthMonitor* health)
+      : intake_(std::move(intake)), metrics_(std::move(metrics)), health_(health) {}
 
   // From now on there is a model.
   void SetContext(std::shared_ptr<const ServingContext> context);
@@ -27,9 +27,11 @@ class Router : public HttpHandler {
 
  private:
   std::shared_ptr<const ServingContext> context() const;
+  HttpResponse Health(const ServingContext* context);
 
   std::shared_ptr<TaskQueue> intake_;
-  const HealthMonitor* health_;
+  std::shared_ptr<Metrics> metrics_;
+  HealthMonitor* health_;
   mutable std::mutex mutex_;
   std::shared_ptr<const ServingContext> context_;
 };

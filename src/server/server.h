@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -15,15 +16,17 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 30000;               // 0: any free one
   std::string served_model_name;  // empty: the last part of the model's path
-  // Busy without a step for longer than this makes /health fail.
+  // Busy without progress for longer than this makes /health fail, and so does a token that takes longer
+  // /health_generate.
   std::chrono::milliseconds stall_limit{300'000};
+  // How long clients may take to read why their answers were cut off at the end.
+  std::chrono::milliseconds farewell{2'000};
   int intake_threads = 2;  // parse and tokenise requests
   HttpServerOptions http;  // limits and timeouts; host and port are taken from above
 };
 
-// The HTTP front: POST /v1/chat/completions, /v1/completions and /generate, GET /v1/models, /v1/models/{id},
-// /get_model_info and /health. Listens from Start on, so that /health can say that the model is loading;
-// everything else answers 503 until SetReady. Thread-safe.
+// The HTTP front; its endpoints are the table in routes.cc. Listens from Start on, so that /health can say
+// that the model is loading; everything else answers 503 until SetReady. Thread-safe.
 class Server {
  public:
   // Fails when host and port cannot be listened on.
@@ -40,8 +43,9 @@ class Server {
   int port() const;
   // Blocks until Stop is called from another thread.
   void Wait();
-  // Accepts nothing more, lets running answers finish within `grace`, cancels the rest, and ends all threads.
-  void Stop(std::chrono::milliseconds grace);
+  // Accepts nothing more, lets running answers finish within `grace`, ends the rest with an error for their
+  // clients, and ends all threads. Returns how many requests were cut off. Calling it again does nothing.
+  size_t Stop(std::chrono::milliseconds grace);
 
  private:
   class Impl;

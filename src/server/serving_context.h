@@ -5,12 +5,16 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "server/generation_set.h"
+#include "server/metrics.h"
 #include "server/task_pool.h"
 #include "server/tool_calls.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace perigee::server {
+
+class HealthProbes;
 
 // What the endpoints answer with once the model is there. Immutable; shared between threads.
 struct ServingContext {
@@ -23,6 +27,9 @@ struct ServingContext {
   // One thread on which the answers of all requests are put together, in the order in which the engine
   // delivers.
   std::shared_ptr<TaskQueue> deliveries;
+  std::shared_ptr<GenerationSet> generations;  // on that thread
+  std::shared_ptr<Metrics> metrics;
+  std::shared_ptr<HealthProbes> probes;
 };
 
 }  // namespace perigee::server

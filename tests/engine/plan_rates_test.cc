@@ -83,7 +83,7 @@ batch::BatchPlan Prompt(int64_t rows) {
 }
 
 TEST(ModeChooser, FixedModes) {
-  const ModeChooser chooser(StepMode::kReplicated);
+  ModeChooser chooser(StepMode::kReplicated);
   EXPECT_EQ(chooser.Choose(Prompt(9)), StepMode::kReplicated);
   batch::BatchPlan decode = Prompt(1);
   decode.phase = batch::Phase::kDecode;
@@ -95,8 +95,12 @@ TEST(ModeChooser, EachStepTakesTheCheapestMode) {
   const parallel::Link link{3e9, 1e-4};
   const parallel::Rates rates{link, link, link, 1e15, 2};
   const parallel::RankShape ranks{4, 4, parallel::Zigzag};
-  const ModeChooser chooser(model, rates, ranks);
+  ModeChooser chooser(model, rates, ranks);
   EXPECT_EQ(chooser.Choose(Prompt(4)), StepMode::kTp);
+  EXPECT_EQ(chooser.stats().tp.chosen, 1u);
+  EXPECT_GT(chooser.stats().tp.estimated_seconds, 0);
+  EXPECT_LT(chooser.stats().tp.estimated_seconds, chooser.stats().head.estimated_seconds);
+  EXPECT_LT(chooser.stats().tp.estimated_seconds, chooser.stats().state.estimated_seconds);
   EXPECT_EQ(chooser.Choose(Prompt(2000)), StepMode::kHead);
   EXPECT_EQ(chooser.Choose(Prompt(20000)), StepMode::kState);
   // Many short prompts have many states: what their rows alone would not say.
@@ -106,6 +110,9 @@ TEST(ModeChooser, EachStepTakesTheCheapestMode) {
   batch::BatchPlan decode = Prompt(1);
   decode.phase = batch::Phase::kDecode;
   EXPECT_EQ(chooser.Choose(decode), StepMode::kDecode);
+  EXPECT_EQ(chooser.stats().tp.chosen, 1u);
+  EXPECT_EQ(chooser.stats().head.chosen, 2u);
+  EXPECT_EQ(chooser.stats().state.chosen, 1u);
 }
 
 }  // namespace

@@ -326,7 +326,10 @@ TEST_F(HttpServerTest, StoppingLetsRunningAnswersEnd) {
   busy.Send(test::PostText("/hold", ""));
   auto writer = handler_.WaitHeld();
   ASSERT_TRUE(writer);
-  std::thread stopper([&] { server_->Stop(seconds(10)); });
+  std::thread stopper([&] {
+    EXPECT_TRUE(server_->Drain(seconds(10)));
+    server_->Stop();
+  });
   EXPECT_TRUE(idle.WaitClosed(seconds(2)));
   EXPECT_FALSE(HttpConnection(port()).connected() && test::Get(port(), "/echo").status == 200);
   EXPECT_FALSE(writer->disconnected());
@@ -343,7 +346,8 @@ TEST_F(HttpServerTest, StoppingCutsOffWhatOutlastsTheGrace) {
   auto writer = handler_.WaitHeld();
   ASSERT_TRUE(writer);
   auto begin = std::chrono::steady_clock::now();
-  server_->Stop(milliseconds(100));
+  EXPECT_FALSE(server_->Drain(milliseconds(100)));
+  server_->Stop();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(3));
   EXPECT_EQ(handler_.disconnects(), 1);
   EXPECT_TRUE(busy.WaitClosed(seconds(1)));

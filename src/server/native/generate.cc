@@ -133,11 +133,11 @@ class GenerateResponder : public Responder {
 }  // namespace
 
 void HandleGenerate(const std::shared_ptr<const ServingContext>& context, const HttpRequest& http,
-                    std::shared_ptr<ResponseWriter> writer) {
+                    ResponseChannel channel) {
   GenerateRequest request;
   std::optional<ApiError> error = ParseGenerateRequest(http.body, request);
   GenerationFields& fields = request.generation;
-  ResponseChannel channel(std::move(writer), fields.stream);
+  channel.SetStream(fields.stream);
   GenerationRequest generation;
   GenerateForm form{.id = request.rid.empty() ? RandomId("gen") : request.rid,
                     .list = request.prompt.batch || fields.n > 1,

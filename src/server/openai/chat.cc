@@ -170,12 +170,12 @@ StatusOr<std::vector<engine::TokenId>> EncodePrompt(const ServingContext& contex
 }  // namespace
 
 void HandleChat(const std::shared_ptr<const ServingContext>& context, const HttpRequest& http,
-                std::shared_ptr<ResponseWriter> writer) {
+                ResponseChannel channel) {
   ChatRequest request;
   std::optional<ApiError> error = ParseChatRequest(http.body, request);
   if (!error) error = CheckModel(*context, request.model);
   GenerationFields& fields = request.generation;
-  ResponseChannel channel(std::move(writer), fields.stream);
+  channel.SetStream(fields.stream);
   if (error) return channel.Fail(*error);
   auto ids = EncodePrompt(*context, request);
   if (!ids.ok()) return channel.Fail(FromStatus(ids.status()));

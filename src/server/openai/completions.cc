@@ -201,12 +201,12 @@ class CompletionResponder : public Responder {
 }  // namespace
 
 void HandleCompletions(const std::shared_ptr<const ServingContext>& context, const HttpRequest& http,
-                       std::shared_ptr<ResponseWriter> writer) {
+                       ResponseChannel channel) {
   CompletionRequest request;
   std::optional<ApiError> error = ParseCompletionRequest(http.body, request);
   if (!error) error = CheckModel(*context, request.model);
   GenerationFields& fields = request.generation;
-  ResponseChannel channel(std::move(writer), fields.stream);
+  channel.SetStream(fields.stream);
   GenerationRequest generation;
   if (!error)
     error = EncodePrompts(*context, std::move(request.prompt), fields.max_tokens, kDefaultMaxTokens, "prompt",

@@ -3,12 +3,13 @@
 #include <memory>
 
 #include "server/http.h"
+#include "server/response_channel.h"
 #include "server/serving_context.h"
 
 namespace perigee::server {
 
 // POST /v1/completions. Tokenises, so not for a network thread.
 void HandleCompletions(const std::shared_ptr<const ServingContext>& context, const HttpRequest& request,
-                       std::shared_ptr<ResponseWriter> writer);
+                       ResponseChannel channel);
 
 }  // namespace perigee::server

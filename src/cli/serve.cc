@@ -69,8 +69,8 @@ Status Serve(ServeFlags flags, SignalWatcher& signals, comm::ProcessRanks* ranks
   const size_t cut = server->Stop(std::chrono::seconds(flags.drain_seconds));
   if (cut == 0) return ConcludeRanks(ranks, Status::Ok());
   return ConcludeRanks(ranks,
-                       Unavailable(StrCat(cut, " requests were cut off when the server stopped, after ",
-                                          flags.drain_seconds, " s (--drain-timeout)")));
+                       Unavailable(StrCat(cut, " running requests were cut off after ", flags.drain_seconds,
+                                          " s of shutting down (--drain-timeout)")));
 }
 
 }  // namespace

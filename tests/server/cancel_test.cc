@@ -89,6 +89,45 @@ TEST_F(CancelApi, TheEnginesOwnCancellationIsAnError) {
   PostError(503, "/v1/completions", {{"prompt", "a"}});
 }
 
+TEST_F(CancelApi, WhatTheGraceTimeCutsOffLearnsWhy) {
+  script_.finish = engine::FinishReason::kNone;
+  engine_->set_step_time(milliseconds(1));
+  test::HttpConnection stream(port()), body(port());
+  stream.Send(test::PostText("/v1/chat/completions", Chat("hi", {{"stream", true}}).dump()));
+  body.Send(test::PostText("/v1/completions", R"({"prompt":"a","max_tokens":4000})"));
+  ASSERT_TRUE(stream.ReadUntil("\"content\":"));
+  ASSERT_TRUE(WaitRequests(2));
+  EXPECT_EQ(server_->Stop(milliseconds(50)), 2u);
+  EXPECT_TRUE(engine_->WaitIdle());
+  EXPECT_EQ(engine_->cancelled(), 2);
+  const test::HttpReply cut = stream.Read();
+  EXPECT_TRUE(cut.whole);
+  const std::vector<std::string> events = test::Events(cut.body);
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(Json::parse(events[events.size() - 2])["error"]["message"],
+            "the server is shutting down and the answer was not finished within 0.05 s");
+  const test::HttpReply refused = body.Read();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body.find("shutting down"), std::string::npos);
+}
+
+// A request that the engine has not been given yet.
+TEST_F(CancelApi, WhatHasNotBegunLearnsWhyToo) {
+  engine_->HoldSubmissions(true);
+  test::HttpConnection held(port());
+  held.Send(test::PostText("/v1/completions", R"({"prompt":"a"})"));
+  ASSERT_TRUE(engine_->WaitHeld());  // the delivery thread is in there
+  std::thread release([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    engine_->HoldSubmissions(false);
+  });
+  const size_t cut = server_->Stop(milliseconds(0));
+  release.join();
+  // It was not just dropped.
+  EXPECT_EQ(held.Read().status, cut == 0 ? 200 : 503);
+}
+
 TEST_F(CancelApi, StoppingTheServerCancelsWhatIsLeft) {
   script_.finish = engine::FinishReason::kNone;
   engine_->set_step_time(milliseconds(1));

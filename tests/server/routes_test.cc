@@ -102,8 +102,13 @@ TEST_F(RoutesApi, ContentTypes) {
 
 TEST(Loading, ListensBeforeTheModelIsThere) {
   auto server = std::move(Server::Start({.port = 0}).value());
-  for (const char* path : {"/health", "/v1/models", "/get_model_info"})
-    EXPECT_EQ(test::Get(server->port(), path).status, 503) << path;
+  for (const char* path :
+       {"/health", "/health_generate", "/v1/models", "/v1/models/x", "/get_model_info", "/metrics"}) {
+    const test::HttpReply reply = test::Get(server->port(), path);
+    EXPECT_EQ(reply.status, 503) << path;
+    EXPECT_NE(reply.body.find("the model is still loading"), std::string::npos) << path;
+  }
+  EXPECT_EQ(test::Post(server->port(), "/flush_cache", "").status, 503);
   EXPECT_EQ(test::Post(server->port(), "/v1/completions", R"({"prompt":"a"})").status, 503);
   EXPECT_EQ(test::Get(server->port(), "/nowhere").status, 404);
   test::FakeEngine engine([](const engine::Request&) { return test::Script{.tokens = Ids("ok")}; },
@@ -147,6 +152,34 @@ TEST_F(RoutesApi, HealthTellsAStallFromWork) {
     EXPECT_EQ(test::Get(port(), "/health").status, 200);
     std::this_thread::sleep_for(milliseconds(100));
   }
+}
+
+TEST_F(RoutesApi, ALostRankIsNotHealthy) {
+  engine_->set_failure("rank 2 is gone");
+  const test::HttpReply reply = test::Get(port(), "/health");
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_NE(reply.body.find("rank 2 is gone"), std::string::npos);
+}
+
+TEST_F(RoutesApi, HealthGenerateRunsAToken) {
+  EXPECT_EQ(test::Get(port(), "/health_generate").status, 200);
+  ASSERT_EQ(engine_->requests().size(), 1u);
+  EXPECT_EQ(engine_->last_request().sampling.max_new_tokens, 1);
+  engine_->set_refusal(Unavailable("the ranks are lost"));
+  EXPECT_EQ(test::Get(port(), "/health_generate").status, 503);
+  engine_->set_refusal(Status::Ok());
+  script_ = {.tokens = {}, .finish = engine::FinishReason::kError, .error = InternalError("broken")};
+  EXPECT_EQ(test::Get(port(), "/health_generate").status, 500);
+  EXPECT_EQ(test::Post(port(), "/health_generate", "").status, 405);
+}
+
+TEST_F(RoutesApi, HealthGenerateGivesUpInTime) {
+  Restart({.stall_limit = milliseconds(200)});
+  script_.stall = true;
+  const test::HttpReply reply = test::Get(port(), "/health_generate");
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_NE(reply.body.find("200 ms"), std::string::npos);
+  EXPECT_TRUE(engine_->WaitIdle()) << "its request is taken back";
 }
 
 TEST_F(RoutesApi, WaitReturnsWhenStopped) {

@@ -70,7 +70,12 @@ int64_t FakeEngine::flushes() const {
 
 engine::EngineStats FakeEngine::stats() const {
   std::lock_guard lock(mutex_);
-  return {.running = static_cast<int64_t>(runs_.size()), .steps = steps_};
+  return {.running = static_cast<int64_t>(runs_.size()), .steps = steps_, .failure = failure_};
+}
+
+void FakeEngine::set_failure(std::string failure) {
+  std::lock_guard lock(mutex_);
+  failure_ = std::move(failure);
 }
 
 void FakeEngine::set_step_time(std::chrono::microseconds t) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -46,6 +47,8 @@ class FakeEngine : public engine::Engine {
   void set_step_time(std::chrono::microseconds t);
   // Refuses every further request.
   void set_refusal(Status refusal);
+  // What stats() say from now on.
+  void set_failure(std::string failure);
   // While held, Submit does not return: its caller is kept busy.
   void HoldSubmissions(bool hold);
   // Waits until a Submit is held; false after `limit`.
@@ -79,6 +82,7 @@ class FakeEngine : public engine::Engine {
   std::vector<engine::Request> requests_;
   engine::RequestId next_id_ = 1;
   Status refusal_;
+  std::string failure_;
   std::chrono::microseconds step_time_{0};
   uint64_t steps_ = 0;
   int64_t cancelled_ = 0;

@@ -1,5 +1,6 @@
 #include "server/request_record.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -30,8 +31,10 @@ void RequestRecord::End(RequestEnd end) {
 
 void LogApiError(std::string_view name, const ApiError& error) {
   constexpr size_t kMaxBytes = 400;
+  const bool plain = error.message.size() <= kMaxBytes &&
+                     std::all_of(error.message.begin(), error.message.end(), [](char c) { return c >= ' '; });
   Log(error.status >= 500 ? LogLevel::kWarning : LogLevel::kInfo,
-      StrCat(name, ": ", error.status, ": ", Quoted(error.message, kMaxBytes)));
+      StrCat(name, ": ", error.status, ": ", plain ? error.message : Quoted(error.message, kMaxBytes)));
 }
 
 }  // namespace perigee::server

@@ -103,6 +103,16 @@ std::string Process::WaitForLine(const std::string& start, std::chrono::seconds 
   }
 }
 
+bool Process::WaitForError(const std::string& text, std::chrono::seconds limit) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  for (;;) {
+    const bool last_look = Wait(std::chrono::seconds(0)) >= 0 || Clock::now() >= deadline;
+    if (err().find(text) != std::string::npos) return true;
+    if (last_look) return false;
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
 Finished RunToEnd(const std::vector<std::string>& args, std::chrono::seconds limit) {
   Process process(args);
   Finished finished{.exit_code = process.Wait(limit)};

@@ -31,6 +31,8 @@ class Process {
   // The first complete line of standard output that begins with `start`, waited for; empty when the program
   // ended or `limit` passed before.
   std::string WaitForLine(const std::string& start, std::chrono::seconds limit = std::chrono::seconds(60));
+  // Waits until standard error holds `text`; false when the program ended or `limit` passed before.
+  bool WaitForError(const std::string& text, std::chrono::seconds limit = std::chrono::seconds(60));
 
  private:
   void Collect(int fd, std::string* into);

@@ -19,6 +19,7 @@
 
 #include "e2e/process.h"
 #include "testing/http_connection.h"
+#include "testing/prometheus.h"
 
 namespace perigee::testing {
 namespace {
@@ -213,6 +214,10 @@ TEST(Processes, ServesStopsAndCostsNothingWhenIdle) {
   ServerOfProcesses server;
   const std::string hello = R"({"text":"Hello","sampling_params":{"max_new_tokens":8,"temperature":0}})";
   EXPECT_EQ(test::Post(server.port(), "/generate", hello).status, 200);
+  const test::MetricsPage page = test::ParseMetrics(test::Get(server.port(), "/metrics").body);
+  EXPECT_EQ(page.at("perigee_steps_total{mode=\"head\"}"), 1);
+  EXPECT_GT(page.at("perigee_collective_elements_total{collective=\"all_reduce\",rank=\"0\"}"), 0);
+  EXPECT_EQ(page.at("perigee_requests_total{outcome=\"finished\"}"), 1);
   double before = 0, after = 0;
   const auto sum = [&] {
     double seconds_of_all = 0;

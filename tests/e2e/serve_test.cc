@@ -10,7 +10,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cli/http_client.h"
@@ -176,64 +175,6 @@ TEST_F(Serve, EvalWritesEveryAnswer) {
   }
   EXPECT_EQ(lines, 3);
   std::remove(file.c_str());
-}
-
-// A server of its own for what ends it.
-class Stopping : public ::testing::Test {
- protected:
-  void SetUp() override {
-    server_ = StartServer(&url_);
-    ASSERT_TRUE(server_);
-  }
-
-  // A request that runs on: status and finish reason come back through the members.
-  void Ask(int64_t tokens) {
-    client_ = std::thread([this, tokens] {
-      cli::HttpClient client(*cli::ParseHttpUrl(url_), std::chrono::seconds(60));
-      const Json body = {
-          {"text", "The quiet river follows"},
-          {"sampling_params", {{"temperature", 0}, {"max_new_tokens", tokens}, {"ignore_eos", true}}}};
-      reply_ = client.Post("/generate", body.dump());
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  }
-
-  std::unique_ptr<Process> server_;
-  std::string url_;
-  std::thread client_;
-  StatusOr<cli::HttpReply> reply_ = Unavailable("not asked");
-};
-
-TEST_F(Stopping, TheFirstSignalLetsAnswersFinish) {
-  Ask(1500);
-  const auto start = std::chrono::steady_clock::now();
-  server_->Signal(SIGTERM);
-  EXPECT_EQ(server_->Wait(), 0) << server_->err();
-  client_.join();
-  ASSERT_TRUE(reply_.ok()) << reply_.status().message();
-  EXPECT_EQ(reply_->status, 200);
-  EXPECT_EQ(Json::parse(reply_->body)["meta_info"]["completion_tokens"], 1500);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
-}
-
-TEST_F(Stopping, TheSecondSignalEndsAtOnce) {
-  Ask(100'000);
-  server_->Signal(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_EQ(server_->Wait(std::chrono::seconds(0)), -1);
-  server_->Signal(SIGINT);
-  EXPECT_EQ(server_->Wait(std::chrono::seconds(5)), 1);
-  client_.join();
-  EXPECT_FALSE(reply_.ok());
-}
-
-TEST_F(Stopping, APortInUseIsOneLine) {
-  const std::string port = url_.substr(url_.rfind(':') + 1);
-  const Finished second = RunToEnd({PERIGEE_PROGRAM, "serve", "--model-path", kModel, "--port", port});
-  EXPECT_EQ(second.exit_code, 1);
-  EXPECT_THAT(second.err, HasSubstr(port));
-  server_->Signal(SIGTERM);
-  EXPECT_EQ(server_->Wait(), 0);
 }
 
 TEST(StrictTemplate, RefusesWhatIsNotRendered) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/log.h"
+
 namespace perigee::server {
 
 const text::Tokenizer& TinyTokenizer() {
@@ -54,6 +56,7 @@ engine::ModelInfo TinyInfo(int64_t context_length) {
 }
 
 ApiTest::ApiTest() {
+  SetLogLevel(LogLevel::kOff);  // many requests are refused on purpose
   script_.stop_token = SpecialId("<|im_end|>");
   Answer("All is well.");
   Restart({});

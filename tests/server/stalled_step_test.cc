@@ -77,7 +77,7 @@ class StalledStep : public ::testing::Test {
     workers.push_back(std::make_unique<engine::Worker>(
         std::make_unique<FakeModel>(), engine::WorkerConfig{.num_blocks = config.max_total_tokens / 64,
                                                             .num_slots = engine::NumStateSlots(config)}));
-    engine_ = engine::MakeEngine(std::make_unique<GatedTeam>(std::move(workers), &gate_), config,
+    engine_ = engine::MakeEngine(std::make_unique<GatedTeam>(std::move(workers), &gate_), config, {},
                                  batch::StepMode::kTp, {});
     server_ = std::move(Server::Start({.port = 0, .stall_limit = kLimit}).value());
     EXPECT_TRUE(server_->SetReady(engine_.get(), &TinyTokenizer()).ok());

@@ -14,7 +14,7 @@
 namespace perigee::cli {
 
 // perigee eval: asks a running server every question of a data set and prints the share that it answered
-// rightly.
+// rightly. A request that fails is named and counts as wrong; then the result is an error, after the score.
 Status RunEval(const EvalFlags& flags);
 
 // How one data set asks and judges.
@@ -44,6 +44,7 @@ std::optional<double> LastNumber(std::string_view text);
 struct EvalResult {
   int64_t asked = 0;
   int64_t correct = 0;
+  int64_t failed = 0;     // requests without an answer: not correct
   int64_t truncated = 0;  // ended by the token limit
   int64_t unparsed = 0;
   int64_t completion_tokens = 0;

@@ -134,4 +134,8 @@ std::string AnswerLine(int64_t index, bool correct, const Answer& answer, const 
                {"completion_tokens", answer.completion_tokens}});
 }
 
+std::string FailureLine(int64_t index, const std::string& error, const std::string& expected) {
+  return Dump({{"index", index}, {"correct", false}, {"error", error}, {"answer", expected}});
+}
+
 }  // namespace perigee::cli

@@ -47,5 +47,7 @@ class EvalClient {
 
 // One line of the --output file.
 std::string AnswerLine(int64_t index, bool correct, const Answer& answer, const std::string& expected);
+// The same for a request that failed.
+std::string FailureLine(int64_t index, const std::string& error, const std::string& expected);
 
 }  // namespace perigee::cli

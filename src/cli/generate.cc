@@ -1,7 +1,9 @@
 #include "cli/generate.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -26,22 +28,24 @@ StatusOr<std::vector<text::TokenId>> EncodePrompt(const GenerateFlags& flags,
   return chat.Encode(prompt);
 }
 
-void Show(const std::string& piece) {
-  std::fwrite(piece.data(), 1, piece.size(), stdout);
-  std::fflush(stdout);
+Status Show(const std::string& piece) {
+  const bool written =
+      std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() && std::fflush(stdout) == 0;
+  return written ? Status::Ok()
+                 : InternalError(StrCat("cannot write standard output: ", std::strerror(errno)));
 }
 
-// Prints deliveries until the last one.
+// Prints deliveries until the last one, or until nobody takes them any more.
 Status Stream(const text::Tokenizer& tokenizer, BlockingQueue<engine::Output>& outputs) {
   text::IncrementalDetokenizer detokenizer(tokenizer, /*skip_special_tokens=*/true);
   for (;;) {
     const engine::Output output = std::move(*outputs.Pop());
     for (size_t i = 0; i < output.tokens.size(); ++i) {
       const bool is_stop = output.stop_token.has_value() && i + 1 == output.tokens.size();
-      if (!is_stop) Show(detokenizer.Push(output.tokens[i].id));
+      if (!is_stop) PERIGEE_RETURN_IF_ERROR(Show(detokenizer.Push(output.tokens[i].id)));
     }
     if (output.finish == engine::FinishReason::kNone) continue;
-    Show(detokenizer.Flush() + "\n");
+    PERIGEE_RETURN_IF_ERROR(Show(detokenizer.Flush() + "\n"));
     if (output.finish == engine::FinishReason::kError) return output.status;
     if (output.finish == engine::FinishReason::kCancelled) return Cancelled("interrupted");
     return Status::Ok();

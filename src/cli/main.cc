@@ -60,7 +60,11 @@ int Run(const InspectFlags& flags) {
 int Main(std::span<const char* const> args) {
   StatusOr<Command> command = ParseCommandLine(args);
   if (!command.ok()) return Fail(kExitUsage, command.status().message());
-  return std::visit([](auto flags) { return Run(std::move(flags)); }, std::move(*command));
+  const int exit_code = std::visit([](auto flags) { return Run(std::move(flags)); }, std::move(*command));
+  // What was printed may have gone nowhere.
+  if (exit_code == 0 && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+    return Fail(kExitFailure, "cannot write standard output");
+  return exit_code;
 }
 
 }  // namespace

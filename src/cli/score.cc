@@ -1,10 +1,11 @@
 #include "cli/score.h"
 
+#include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -118,6 +119,17 @@ StatusOr<Json> LogprobsJson(const std::vector<std::optional<float>>& logprobs, c
   return out;
 }
 
+StatusOr<std::string> ReadInput(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (!file) return NotFound(StrCat("--input: cannot open ", path, ": ", std::strerror(errno)));
+  std::string text;
+  std::array<char, 1 << 16> bytes;
+  while (const size_t n = std::fread(bytes.data(), 1, bytes.size(), file.get())) text.append(bytes.data(), n);
+  if (std::ferror(file.get()) != 0)
+    return InvalidArgument(StrCat("--input: cannot read ", path, ": ", std::strerror(errno)));
+  return text;
+}
+
 Status WriteText(const std::string& path, const std::string& text) {
   std::FILE* file = path.empty() ? stdout : std::fopen(path.c_str(), "wb");
   if (!file) return NotFound(StrCat("--output: cannot write ", path));
@@ -170,10 +182,7 @@ StatusOr<std::string> ScoreCases(const std::string& input_json, const std::strin
 namespace {
 
 Status Score(ScoreFlags flags, comm::ProcessRanks* ranks) {
-  std::ifstream in(flags.input, std::ios::binary);
-  if (!in) return NotFound(StrCat("--input: cannot open ", flags.input));
-  const std::string input((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) return InternalError(StrCat("cannot read ", flags.input));
+  PERIGEE_ASSIGN_OR_RETURN(const std::string input, ReadInput(flags.input));
   // Now rather than after the work.
   if (!flags.output.empty()) {
     std::FILE* output = std::fopen(flags.output.c_str(), "ab");

@@ -62,6 +62,8 @@ TEST(CommandLine, FailuresHaveTheirCodeAndOneLine) {
       {{"plan", "--model-path", empty_folder, "--prompt", "9"}, 1, {empty_folder}},
       {{"inspect", empty_folder}, 1, {empty_folder}},
       {{"score", "--input", "/nonexistent.json"}, 1, {"/nonexistent.json"}},
+      {{"score", "--input", empty_folder}, 1, {"--input", empty_folder, "directory"}},
+      {{"eval", "chat", "--base-url", url, "--data", empty_folder}, 1, {empty_folder}},
       {{"score", "--input", bad_input}, 1, {"cases[1]", "ids"}},
       {{"score", "--input", bad_input, "--output", "/nonexistent/out"}, 1, {"--output", "/nonexistent/out"}},
       {{"eval", "chat", "--base-url", url, "--data", data}, 1, {url}},
@@ -99,6 +101,17 @@ TEST(CommandLine, GenerateStreamsAndEndsTheLine) {
   const Finished cut = Perigee({"generate", "--chat", "Hello", "--max-tokens", "2"});
   EXPECT_EQ(cut.exit_code, 0) << cut.err;
   EXPECT_EQ(cut.out, "Hello!\n");
+}
+
+// Nobody gets what is written.
+TEST(CommandLine, AFullDeviceIsAFailure) {
+  const std::string program = PERIGEE_PROGRAM;
+  for (const std::string command : {" generate --chat Hello", " generate --prompt a --max-tokens 100000",
+                                    " --version", " serve --help"}) {
+    const Finished finished = RunToEnd({"/bin/sh", "-c", program + command + " > /dev/full"});
+    EXPECT_EQ(finished.exit_code, 1) << command;
+    EXPECT_THAT(finished.err, HasSubstr("perigee: cannot write standard output")) << command;
+  }
 }
 
 TEST(CommandLine, AnInterruptEndsTheAnswer) {

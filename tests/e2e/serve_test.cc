@@ -177,6 +177,33 @@ TEST_F(Serve, EvalWritesEveryAnswer) {
   std::remove(file.c_str());
 }
 
+// The second question is refused by the server: an empty prompt.
+TEST_F(Serve, EvalNamesFailedQuestionsAndGoesOn) {
+  const std::string folder = ::testing::TempDir();
+  const std::string data = folder + "perigee_eval_bad.jsonl", output = folder + "perigee_eval_bad_out.jsonl";
+  std::ofstream(data) << R"({"prompt": "a", "answer": "x"})"
+                      << "\n"
+                      << R"({"prompt": "", "answer": "x"})"
+                      << "\n"
+                      << R"({"prompt": "b", "answer": "x"})"
+                      << "\n";
+  const Finished eval = RunToEnd({PERIGEE_PROGRAM, "eval", "chat", "--base-url", url_, "--data", data,
+                                  "--output", output, "--max-new-tokens", "4", "--parallel", "1"});
+  EXPECT_EQ(eval.exit_code, 1);
+  EXPECT_GE(Figure(eval.out, "Score"), 0) << eval.out;
+  EXPECT_THAT(eval.err, HasSubstr("question 1 failed: /generate answered 400"));
+  EXPECT_THAT(eval.err, HasSubstr("n = 3, "));
+  EXPECT_THAT(eval.err, HasSubstr(", failed 1"));
+  EXPECT_THAT(eval.err,
+              HasSubstr("perigee: 1 of 3 requests failed and count as wrong; the first: question 1: "));
+  std::ifstream in(output);
+  std::vector<Json> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_TRUE(lines[0].contains("text") && lines[2].contains("text"));
+  EXPECT_THAT(lines[1]["error"].get<std::string>(), HasSubstr("holds no token"));
+}
+
 TEST(StrictTemplate, RefusesWhatIsNotRendered) {
   const std::string folder = ::testing::TempDir() + "perigee_strict_template";
   std::filesystem::remove_all(folder);

@@ -20,7 +20,8 @@ PagedKvView PagedKvCache::View(int64_t layer) const {
   return {.data = memory_.As<std::byte>() + layer * layer_bytes,
           .block_tokens = kBlockTokens,
           .width = width_,
-          .dtype = dtype_};
+          .dtype = dtype_,
+          .num_blocks = num_blocks_};
 }
 
 void PagedKvCache::Poison(int64_t block, Stream stream) {

@@ -19,6 +19,7 @@
 #include "engine/plan_rates.h"
 #include "engine/process_start.h"
 #include "engine/process_team.h"
+#include "kernels/cuda_library.h"
 #include "kernels/device_context.h"
 #include "model/registry.h"
 #include "tensor/device_memory.h"
@@ -131,6 +132,7 @@ StatusOr<Machine> ReadMachineOf(Device device) {
   Machine machine = ReadMachine();
   if (device == Device::kCpu) return machine;
   PERIGEE_RETURN_IF_ERROR(device_memory::Open(0));
+  PERIGEE_RETURN_IF_ERROR(kernels::cuda::CheckLibraries());
   const device_memory::Room device_has = device_memory::Ask();
   machine.memory_bytes = device_has.total;
   machine.available_bytes = device_has.free;

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "base/status.h"
+
 namespace perigee::kernels::cuda {
 
 class Library;
@@ -13,5 +15,8 @@ struct DeleteLibrary {
 };
 using LibraryPtr = std::unique_ptr<Library, DeleteLibrary>;
 LibraryPtr NewLibrary();
+
+// Whether the libraries that kernels load when they first need them are there: Unavailable names what is not.
+Status CheckLibraries();
 
 }  // namespace perigee::kernels::cuda

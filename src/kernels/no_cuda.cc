@@ -8,4 +8,8 @@ LibraryPtr NewLibrary() {
   return nullptr;
 }
 
+Status CheckLibraries() {
+  return Status::Ok();
+}
+
 }  // namespace perigee::kernels::cuda

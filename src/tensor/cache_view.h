@@ -16,6 +16,7 @@ struct PagedKvView {
   int64_t block_tokens = 0;
   int64_t width = 0;
   DType dtype = DType::kF32;
+  int64_t num_blocks = 0;
 
   // Record of token `position` of the sequence whose blocks are `block_table`.
   float* Record(std::span<const int32_t> block_table, int64_t position) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/strings.h"
 #include "kernels/mla/mla_flash_runs.h"
 
 namespace perigee::kernels::cuda {
@@ -53,6 +54,14 @@ int64_t UpToPower(int64_t n, int64_t least) {
 
 Lengths Ragged(int64_t runs, int64_t q, int64_t k) {
   return {UpToPower(runs, 1), UpToPower(q, 128), UpToPower(k, 128), false};
+}
+
+StatusOr<cudnnHandle_t> NewHandle() {
+  cudnnHandle_t handle = nullptr;
+  const cudnnStatus_t status = cudnnCreate(&handle);
+  if (status == CUDNN_STATUS_SUCCESS) return handle;
+  return Unavailable(StrCat("device cuda: cuDNN does not start: ", cudnnGetErrorString(status),
+                            "; needed: all libcudnn*.so.9 of one release where the loader finds them"));
 }
 
 MlaFlashIndex IndexAt(void* memory) {
@@ -256,12 +265,16 @@ class MlaFlash::Impl {
 MlaFlash::MlaFlash(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MlaFlash::~MlaFlash() = default;
 
+Status MlaFlash::CheckLibrary() {
+  StatusOr<cudnnHandle_t> handle = NewHandle();
+  if (!handle.ok()) return handle.status();
+  cudnnDestroy(*handle);
+  return Status::Ok();
+}
+
 StatusOr<std::unique_ptr<MlaFlash>> MlaFlash::Create(const MlaFlashShape& shape) {
   PERIGEE_CHECK(shape.num_heads > 0 && shape.qk % 8 == 0 && shape.value % 8 == 0);
-  cudnnHandle_t handle = nullptr;
-  if (const cudnnStatus_t status = cudnnCreate(&handle); status != CUDNN_STATUS_SUCCESS) {
-    return InternalError(std::string("cuDNN does not start: ") + cudnnGetErrorString(status));
-  }
+  PERIGEE_ASSIGN_OR_RETURN(cudnnHandle_t const handle, NewHandle());
   return std::unique_ptr<MlaFlash>(new MlaFlash(std::make_unique<Impl>(shape, handle)));
 }
 

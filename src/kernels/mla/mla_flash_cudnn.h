@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,8 @@ struct MlaFlashShape {
   int64_t v_head_stride = 0;
   // Causal: row i of a run sees its keys [0, k_len - q_len + i], so k_len >= q_len. Else all of them.
   bool causal = true;
+
+  auto operator<=>(const MlaFlashShape&) const = default;
 };
 
 // Pointers into device memory, 16-byte aligned.
@@ -53,6 +56,8 @@ struct MlaFlashArgs {
 // Create; one user thread at a time.
 class MlaFlash {
  public:
+  // Whether cuDNN starts on the current device: it is several files, of which the program is linked to one.
+  static Status CheckLibrary();
   static StatusOr<std::unique_ptr<MlaFlash>> Create(const MlaFlashShape& shape);
   ~MlaFlash();
 

@@ -20,7 +20,6 @@
 #include "engine/process_start.h"
 #include "engine/process_team.h"
 #include "kernels/cuda_library.h"
-#include "kernels/device_context.h"
 #include "model/registry.h"
 #include "tensor/device_memory.h"
 

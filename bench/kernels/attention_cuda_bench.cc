@@ -162,11 +162,14 @@ void KdaLayer(kernels::DeviceContext& device, Passes& passes, int64_t rows, int6
   const Matrix qkv = projected.view.Cols(0, 3 * kWidth), f_a = projected.view.Cols(3 * kWidth, kGateRank),
                g_a = projected.view.Cols(3 * kWidth + kGateRank, kGateRank),
                b = projected.view.Cols(3 * kWidth + 2 * kGateRank, kHeads);
+  const Rows branch(rows, kHidden, 0.1f), residual(rows, kHidden);
+  const Parameter hidden_norm = Floats(kHidden, 0.5f, 1.5f);
   const auto time = [&](const char* name, double flops, const std::function<void()>& run) {
     passes.Time(name, flops, run);
   };
   passes.Begin("KDA layer, " + std::to_string(rows) + " rows, " + std::to_string(sequences) + " sequences",
                rows);
+  time("add and norm", 0, [&] { AddRmsNorm(k, branch.view, residual.view, hidden_norm, 1e-5f, x.view); });
   time("in_proj", Products(rows, kHidden, out), [&] { Gemm(k, x.view, in_proj, projected.view); });
   time("f_b", Products(rows, kGateRank, kWidth), [&] { Gemm(k, f_a, f_b, z.view); });
   if (!decode) {

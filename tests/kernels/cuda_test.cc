@@ -48,6 +48,19 @@ TEST_F(CudaKernelTest, Norms) {
   }
 }
 
+TEST_F(CudaKernelTest, GatedNormOfManyHeads) {
+  for (const int64_t width : {128, 20}) {
+    for (const int64_t heads : {1, 3, 32}) {
+      const std::vector<float> weight = random_.Normals(width);
+      const Parameter on_device(weight, Device::kCuda);
+      Twin x = Rows(37, heads * width), gate = Rows(37, heads * width, 3), y(37, heads * width);
+      GatedRmsNorm(cpu(), x.host(), gate.host(), weight, 1e-5f, y.host());
+      GatedRmsNorm(gpu(), x.device(), gate.device(), on_device, 1e-5f, y.device());
+      ExpectNear(y, kRounded);
+    }
+  }
+}
+
 TEST_F(CudaKernelTest, Activations) {
   for (const auto& [rows, cols] : kShapes) {
     Twin gate = Rows(rows, cols, 4), up = Rows(rows, cols), y(rows, cols), s(rows, cols, DType::kF32);

@@ -36,7 +36,7 @@ __device__ __forceinline__ uint32_t Pack(float low, float high) {
 }
 
 __device__ __forceinline__ float Silu(float x) {
-  return x / (1.0f + __expf(-x));
+  return __fdividef(x, 1.0f + __expf(-x));
 }
 
 __device__ int FindRun(const Launch& launch, int strip) {

@@ -141,6 +141,8 @@ TEST_F(CudaMlaTest, LastRows) {
   Compare(kFew, kLastRows, MlaDecode);
   Compare(kMany, kLastRows, MlaDecode);
   for (const MlaDims& dims : kOthers) Compare(dims, kLastRows, MlaDecode);
+  // Of a prompt, where the last layer works for the rows that were asked for.
+  Compare(kFew, kLastRows, MlaPrefill);
 }
 
 TEST_F(CudaMlaTest, PromptsReadAbsorbed) {
@@ -152,12 +154,12 @@ TEST_F(CudaMlaTest, PromptsReadAbsorbed) {
 // What a rank has of a prompt that is cut in zigzag.
 TEST_F(CudaMlaTest, SegmentsOfOneSequence) {
   for (const auto attend : {MlaPrefill, MlaDecode}) {
-    Compare(kFew, {{30, 300}, {20, 100, 0}, {10, 40}}, attend);
+    Compare(kFew, {{60, 300}, {50, 150, 0}, {10, 40}}, attend);
   }
 }
 
 TEST_F(CudaMlaTest, MoreSegmentsThanALaunch) {
-  Compare(kOne, std::vector<Lengths>(150, {5, 9}), MlaPrefill);
+  Compare(kOne, std::vector<Lengths>(150, {35, 39}), MlaPrefill);
 }
 
 // Keys in several rounds, rows that see the border of one, and a short sequence that shares a round.

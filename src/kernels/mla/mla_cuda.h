@@ -10,7 +10,7 @@ void MlaAppend(const KernelContext& context, ConstMatrix latent, ConstMatrix sha
 // Launches depend on rows and the number of segments alone, up to kMlaDecodeRows rows.
 void MlaDecode(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrix q,
                const PagedSegments& segments, const PagedKvView& cache, Matrix out);
-// Over expanded keys where cuDNN takes the widths, else as MlaDecode.
+// Over expanded keys where cuDNN takes the widths and there are rows enough, else as MlaDecode.
 void MlaPrefill(const KernelContext& context, const MlaDims& dims, const MlaWeights& weights, ConstMatrix q,
                 const PagedSegments& segments, const PagedKvView& cache, Matrix out);
 

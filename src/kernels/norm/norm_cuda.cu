@@ -82,7 +82,8 @@ struct Vector {
 
 constexpr int kMaxVectors = 1024;  // of a row: a thread each
 
-// RmsNormKernel, a vector a thread: a row is read once.
+// RmsNormKernel, a vector a thread: a row is read once, and what is normalised is the sum before it was
+// rounded to be stored.
 template <bool kAdd>
 __global__ void __launch_bounds__(kMaxVectors)
     RmsNormVectorKernel(View<const __nv_bfloat16> branch, View<__nv_bfloat16> x, const float* weight,
@@ -95,9 +96,7 @@ __global__ void __launch_bounds__(kMaxVectors)
     if constexpr (kAdd) {
       const Vector more = Vector::Of(branch.Row(row) + c);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        values.v[i] = __bfloat162float(__float2bfloat16_rn(values.v[i] + more.v[i]));
-      }
+      for (int i = 0; i < 8; ++i) values.v[i] += more.v[i];
       values.StoreTo(x.Row(row) + c);
     }
   }

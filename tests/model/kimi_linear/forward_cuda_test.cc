@@ -25,10 +25,11 @@ nlohmann::json Cases() {
   return cases;
 }
 
-// Mean |difference of log-probability| that rounding rows to BF16 alone gives (emulated), by case of the
-// bundled model.
+// Mean |difference of log-probability| that rounding rows to BF16 alone gives (emulated on the CPU), by case
+// of the bundled model. Of raw_text, four differences of which one is large, it is the median of 16
+// emulations whose rows differ by units in the last place before they are rounded: 3.1e-2 to 3.9e-2.
 const std::map<std::string, double> kNoise = {
-    {"hello", 2.0e-4},     {"raw_text", 1.5e-2}, {"arithmetic", 7.3e-4}, {"emoji_repeat", 2.5e-3},
+    {"hello", 2.0e-4},     {"raw_text", 3.6e-2}, {"arithmetic", 7.3e-4}, {"emoji_repeat", 2.5e-3},
     {"tool_call", 1.6e-4}, {"few_shot", 4.9e-4}, {"needle_700", 2.7e-2}};
 
 double Allowed(const std::string& name) {

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
 void CausalConv1dPlain(const KernelContext& context, ConstMatrix x, ConstMatrixF taps,
                        StepSpan<Segment> segments, const StateView& states, Matrix y) {
   const Segment* on_device = OnDevice(context, segments);
-  int64_t longest = 0;
+  int64_t longest = 1;  // also where all is padding
   for (const Segment& s : segments.host) longest = s.q_len > longest ? s.q_len : longest;
   const auto count = static_cast<unsigned>(segments.size());
   WithType(x.dtype, [&]<typename T>(T*) {

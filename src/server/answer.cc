@@ -41,7 +41,10 @@ AnswerDelta AnswerBuilder::Push(engine::Output output) {
   }
   if (!ended() && output.finish != engine::FinishReason::kNone) {
     FlushContent(delta);
-    if (parser_) parser_->Finish();
+    if (!ended() && parser_) {
+      const size_t stop_ids = output.stop_token && !output.tokens.empty() ? 1 : 0;
+      ShowBrokenCall(answer_.tokens.size() - stop_ids, parser_->Finish(), delta);
+    }
     if (!ended()) {
       answer_.end = stopped ? AnswerEnd::kStop : AnswerEnd::kLength;
       answer_.stop_token = output.stop_token;
@@ -90,6 +93,20 @@ void AnswerBuilder::Release(std::string text, AnswerDelta& delta) {
 void AnswerBuilder::FlushContent(AnswerDelta& delta) {
   if (Show(detokenizer_.Flush(), delta)) return EndAtStopText();
   Release(matcher_.Flush(), delta);
+}
+
+void AnswerBuilder::ShowBrokenCall(size_t end, size_t count, AnswerDelta& delta) {
+  const auto show = [&](const std::string& piece) {
+    decoded_chars_ += CountChars(piece);
+    Release(piece, delta);
+  };
+  for (size_t i = end - count; i < end; ++i) {
+    AnswerToken& token = answer_.tokens[i];
+    token.text_offset = decoded_chars_;
+    token.content = !parser_->IsMarker(token.output.id);
+    if (token.content) show(detokenizer_.Push(token.output.id));
+  }
+  if (count > 0) show(detokenizer_.Flush());
 }
 
 void AnswerBuilder::EndAtStopText() {

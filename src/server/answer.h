@@ -55,7 +55,8 @@ struct AnswerOptions {
 };
 
 // Turns the engine's deliveries for one answer into text, tool calls and an end. Not thread-safe.
-// Stop strings are looked for in the text that is shown, so never inside a tool call and never across one.
+// Stop strings are looked for in the text that is shown, so never inside a tool call and never across one. A
+// call that breaks off is shown as text: nobody could read its arguments as JSON.
 class AnswerBuilder {
  public:
   AnswerBuilder(const text::Tokenizer& tokenizer, const ToolMarkers& markers, AnswerOptions options,
@@ -75,6 +76,8 @@ class AnswerBuilder {
   void Release(std::string text, AnswerDelta& delta);
   void FlushContent(AnswerDelta& delta);
   void EndAtStopText();
+  // The last `count` tokens before `end`.
+  void ShowBrokenCall(size_t end, size_t count, AnswerDelta& delta);
   void MarkShownTokens();
 
   AnswerOptions options_;

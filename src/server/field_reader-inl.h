@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +25,7 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out);
 
 // Reads the members of one object. The first problem is kept and ends all reading, so that a parser can be
 // written without a check after every field; values of a failed reader are unspecified. Absent and null are
-// the same: the variable keeps what it has. Unknown members are ignored.
+// the same: the variable keeps what it has.
 class FieldReader {
  public:
   // `path` goes before names in errors: "sampling_params.".
@@ -34,8 +38,9 @@ class FieldReader {
   FieldReader Nested(const Json& member, std::string_view name) const;
   void Adopt(const FieldReader& nested);
 
-  // The member, or null when it is absent, null, or reading has ended.
+  // The member, or null when it is absent, null, or reading has ended. Whatever was asked for is known.
   const Json* Find(std::string_view name) const;
+  bool known(std::string_view name) const { return known_.count(name) != 0; }
 
   void Read(std::string_view name, bool& value);
   void Read(std::string_view name, std::string& value);
@@ -45,11 +50,18 @@ class FieldReader {
   // Fields that would change the answer in a way we do not offer: any value but the neutral one fails.
   void RefuseUnlessEmpty(std::string_view name);  // neutral: false, "", [], {}
   void RefuseUnless(std::string_view name, double neutral);
+  // Fails on the first member that is not null, was not asked for and is not in `harmless`, which lists what
+  // cannot change the answer: it might change the answer on another server. Last of all.
+  void RefuseUnknown(std::span<const std::string_view> harmless);
+  void RefuseUnknown(std::initializer_list<std::string_view> harmless) {
+    RefuseUnknown(std::span(harmless.begin(), harmless.size()));
+  }
 
  private:
   const Json& object_;
   std::string path_;
   std::optional<ApiError> error_;
+  mutable std::set<std::string, std::less<>> known_;
 };
 
 // A string or a list of strings.
@@ -59,6 +71,24 @@ void ReadStop(FieldReader& reader, std::vector<std::string>& stop);
 void ReadSampling(FieldReader& reader, GenerationFields& fields);
 // A string, a list of strings, a list of ids or a list of lists of ids, under `name`.
 void ReadPrompt(FieldReader& reader, std::string_view name, PromptFields& prompt);
+// What clients of the OpenAI API send for their own or the operator's sake, at the top of a request.
+inline constexpr std::string_view kHarmlessFields[] = {"user",
+                                                       "metadata",
+                                                       "store",
+                                                       "service_tier",
+                                                       "safety_identifier",
+                                                       "prompt_cache_key",
+                                                       "prompt_cache_retention",
+                                                       "prediction",
+                                                       "request_id",
+                                                       "rid",
+                                                       "priority",
+                                                       "cache_salt",
+                                                       "include_reasoning",
+                                                       "separate_reasoning",
+                                                       "stream_reasoning",
+                                                       "add_special_tokens",
+                                                       "log_metrics"};
 // stream_options.include_usage
 void ReadStreamOptions(FieldReader& reader, bool& include_usage);
 void CheckAnswerCount(FieldReader& reader, std::string_view name, size_t prompts, int32_t n);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -45,6 +46,9 @@ constexpr const char* kUnsupportedFields[] = {
     "logits_processors",
     "lora_path",
     "truncate_prompt_tokens",
+    "spaces_between_special_tokens",
+    "return_tokens_as_token_ids",
+    "return_token_ids",
 };
 
 bool IsNeutral(const Json& value) {
@@ -109,6 +113,7 @@ void FieldReader::Adopt(const FieldReader& nested) {
 
 const Json* FieldReader::Find(std::string_view name) const {
   if (failed()) return nullptr;
+  known_.emplace(name);
   auto it = object_.find(std::string(name));
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
@@ -160,6 +165,23 @@ void FieldReader::RefuseUnless(std::string_view name, double neutral) {
   if (!field->is_number()) return Fail(name, "must be a number");
   if (field->get<double>() != neutral)
     Fail(name, StrCat("is not supported by this server: only ", neutral, " is accepted"));
+}
+
+void FieldReader::RefuseUnknown(std::span<const std::string_view> harmless) {
+  if (failed()) return;
+  for (const auto& [name, value] : object_.items()) {
+    const bool fine = value.is_null() || known_.count(name) != 0 ||
+                      std::find(harmless.begin(), harmless.end(), name) != harmless.end();
+    if (fine) continue;
+    // A name may be anything, of any length.
+    constexpr size_t kMaxName = 64;
+    const bool plain =
+        name.size() <= kMaxName && std::all_of(name.begin(), name.end(), [](char c) {
+          return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+        });
+    return Fail(plain ? name : Quoted(name, kMaxName),
+                "is not known to this server and might change the answer");
+  }
 }
 
 void ReadStop(FieldReader& reader, std::vector<std::string>& stop) {
@@ -231,7 +253,9 @@ void ReadPrompt(FieldReader& reader, std::string_view name, PromptFields& prompt
       prompt.texts.push_back(item.get<std::string>());
     } else if (first.is_array() && item.is_array()) {
       auto ids = AsIds(item);
-      if (!ids) return reader.Fail(name, "must hold token ids (whole numbers, not negative) only");
+      if (!ids)
+        return reader.Fail(StrCat(name, "[", prompt.ids.size(), "]"),
+                           "must hold token ids (whole numbers, not negative) only");
       prompt.ids.push_back(std::move(*ids));
     } else {
       return reader.Fail(name, kForms);
@@ -245,6 +269,8 @@ void ReadStreamOptions(FieldReader& reader, bool& include_usage) {
   if (!options->is_object()) return reader.Fail("stream_options", "must be an object");
   FieldReader inner = reader.Nested(*options, "stream_options");
   inner.Read("include_usage", include_usage);
+  inner.RefuseUnlessEmpty("continuous_usage_stats");
+  inner.RefuseUnknown({"include_obfuscation"});
   reader.Adopt(inner);
 }
 

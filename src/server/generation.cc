@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/strings.h"
+
 namespace perigee::server {
 namespace {
 
@@ -32,6 +34,7 @@ class Generation : public GenerationSet::Member, public std::enable_shared_from_
 
   Status Submit(size_t index);
   void OnOutput(size_t index, engine::Output output);
+  ApiError ErrorOf(size_t index, const Status& status) const;
   void CancelAll();
   void End();
   void ObserveTokens(Run& run, size_t count) const;
@@ -55,7 +58,7 @@ void Generation::Start() {
   });
   unfinished_ = request_.prompts.size() * static_cast<size_t>(request_.n);
   for (size_t i = 0; i < unfinished_; ++i) {
-    if (Status submitted = Submit(i); !submitted.ok()) return Fail(FromStatus(submitted));
+    if (Status submitted = Submit(i); !submitted.ok()) return Fail(ErrorOf(i, submitted));
   }
   if (!channel_.stream()) return;
   channel_.Open();
@@ -93,7 +96,7 @@ void Generation::OnOutput(size_t index, engine::Output output) {
   Run& run = runs_[index];
   run.engine_done |= output.finish != engine::FinishReason::kNone;
   if (over_ || run.builder.ended()) return;
-  if (output.finish == engine::FinishReason::kError) return Fail(FromStatus(output.status));
+  if (output.finish == engine::FinishReason::kError) return Fail(ErrorOf(index, output.status));
   if (output.finish == engine::FinishReason::kCancelled)
     return Fail({.status = 503, .message = "the request was cancelled: the server is shutting down"});
 
@@ -103,6 +106,15 @@ void Generation::OnOutput(size_t index, engine::Output output) {
   if (!run.builder.ended()) return;
   if (!run.engine_done) context_->engine->Cancel(run.id);  // ended by a stop string
   if (--unfinished_ == 0) End();
+}
+
+// Of a list of prompts the error says which.
+ApiError Generation::ErrorOf(size_t index, const Status& status) const {
+  ApiError error = FromStatus(status);
+  if (request_.list_field.empty()) return error;
+  error.param = StrCat(request_.list_field, "[", index / static_cast<size_t>(request_.n), "]");
+  error.message = StrCat(error.param, ": ", error.message);
+  return error;
 }
 
 void Generation::Fail(const ApiError& error) {

@@ -16,6 +16,7 @@ namespace perigee::server {
 // Everything about a request that does not depend on the form of its answer.
 struct GenerationRequest {
   std::vector<std::vector<engine::TokenId>> prompts;
+  std::string list_field;  // of a request with a list of prompts, so that errors say which; empty: one prompt
   std::vector<int64_t> max_new_tokens;  // per prompt
   engine::SamplingParams sampling;
   int32_t n = 1;

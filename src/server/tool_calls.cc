@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "text/json_format.h"
 
 namespace perigee::server {
 namespace {
@@ -127,7 +128,14 @@ ToolCallParser::ToolCallParser(const text::Tokenizer& tokenizer, const ToolMarke
                                ToolPolicy policy)
     : tokenizer_(&tokenizer), markers_(&markers), policy_(std::move(policy)) {}
 
+bool ToolCallParser::IsMarker(text::TokenId id) const {
+  return Contains(markers_->section_begin, id) || Contains(markers_->section_end, id) ||
+         id == markers_->call_begin || id == markers_->argument_begin || id == markers_->call_end;
+}
+
 bool ToolCallParser::Push(text::TokenId id) {
+  if (policy_.names.empty()) return !IsMarker(id);
+  ++call_ids_;
   if (Contains(markers_->section_begin, id)) {
     if (state_ == State::kContent) state_ = State::kSection;
   } else if (Contains(markers_->section_end, id)) {
@@ -137,6 +145,7 @@ bool ToolCallParser::Push(text::TokenId id) {
   } else if (id == markers_->call_begin) {  // also without a section around it
     FinishCall();
     header_.clear();
+    call_ids_ = 1;
     state_ = State::kHeader;
   } else if (id == markers_->argument_begin) {
     if (state_ == State::kHeader) {
@@ -156,8 +165,13 @@ bool ToolCallParser::Push(text::TokenId id) {
   return false;
 }
 
-void ToolCallParser::Finish() {
-  FinishCall();
+size_t ToolCallParser::Finish() {
+  if (state_ == State::kArguments &&
+      text::FormatJson(text::Decode(*tokenizer_, arguments_, false), {}, "arguments").ok()) {
+    FinishCall();
+    return 0;
+  }
+  return state_ == State::kHeader || state_ == State::kArguments ? call_ids_ : 0;
 }
 
 void ToolCallParser::FinishCall() {

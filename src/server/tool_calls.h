@@ -38,8 +38,9 @@ std::string FunctionName(std::string_view id);
 
 // What a chat request lets the model call.
 struct ToolPolicy {
-  std::vector<std::string> names;  // calls of anything else are not delivered; empty: no calls at all
-  bool parallel = true;            // false: the answer ends with its first call
+  std::vector<std::string>
+      names;             // calls of anything else are not delivered; empty: what they say is content
+  bool parallel = true;  // false: the answer ends with its first call
   ToolCallIds ids;
 };
 
@@ -55,15 +56,18 @@ struct ToolMarkers {
 };
 
 // Splits the ids of a chat answer into content and tool calls. Works on ids, so that text that spells a
-// marker stays text. Nothing of a section is content, and no marker ever is.
+// marker stays text. Nothing of a section is content, unless the request offers no tools, and no marker ever
+// is.
 class ToolCallParser {
  public:
   ToolCallParser(const text::Tokenizer& tokenizer, const ToolMarkers& markers, ToolPolicy policy);
 
   // True when the id is content, which the caller then shows.
   bool Push(text::TokenId id);
-  // The end of the output: a call whose arguments had begun is delivered as far as it got.
-  void Finish();
+  // The end of the output. A call that is whole but for its end mark is delivered; of one that broke off
+  // before its arguments were JSON, how many ids at the end of the output belong to it.
+  size_t Finish();
+  bool IsMarker(text::TokenId id) const;
 
   bool in_content() const { return state_ == State::kContent; }
   bool after_section() const { return after_section_; }
@@ -83,6 +87,7 @@ class ToolCallParser {
   bool after_section_ = false;
   std::vector<text::TokenId> header_;
   std::vector<text::TokenId> arguments_;
+  size_t call_ids_ = 0;  // of the present call so far, its markers included
   std::vector<text::ToolCall> calls_;
 };
 

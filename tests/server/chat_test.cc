@@ -192,10 +192,14 @@ TEST_F(ChatApi, ACallAloneHasNullContentAndNoneYieldsNoCall) {
   EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
 
   choice = PostOk(kPath, Chat("Weather?", {{"tools", kWeather}, {"tool_choice", "none"}}))["choices"][0];
-  EXPECT_EQ(choice["message"], (Json{{"role", "assistant"}, {"content", ""}}));
+  // Then it is text, without its markers; and so it is when the request knows no tools.
+  const Json text = {{"role", "assistant"}, {"content", "functions.get_weather:0{}"}};
+  EXPECT_EQ(choice["message"], text);
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(text::Decode(TinyTokenizer(), engine_->last_request().prompt, false).find("tool_declare"),
             std::string::npos);
+  choice = PostOk(kPath, Chat("Weather?"))["choices"][0];
+  EXPECT_EQ(choice["message"], text);
 }
 
 TEST_F(ChatApi, ForbiddingParallelCallsStopsAtTheFirst) {
@@ -210,14 +214,26 @@ TEST_F(ChatApi, ForbiddingParallelCallsStopsAtTheFirst) {
   EXPECT_TRUE(engine_->WaitIdle());
 }
 
-TEST_F(ChatApi, CallsOfAnUnfinishedAnswerEndWithLength) {
+TEST_F(ChatApi, ACallThatIsCutOffIsText) {
   Answer(
       "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"
       "\"c");
   script_.finish = engine::FinishReason::kLength;
   Json choice = PostOk(kPath, Chat("Weather?", {{"tools", kWeather}}))["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "length");
-  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"c");
+  EXPECT_EQ(choice["message"], (Json{{"role", "assistant"}, {"content", "functions.get_weather:0{\"c"}}));
+  const std::vector<Json> chunks =
+      PostStream(kPath, Chat("Weather?", {{"tools", kWeather}, {"logprobs", true}}));
+  EXPECT_EQ(StreamedContent(chunks), "functions.get_weather:0{\"c");
+  std::string listed;
+  for (const Json& chunk : chunks) {
+    EXPECT_FALSE(chunk["choices"][0]["delta"].contains("tool_calls"));
+    const Json& logprobs = chunk["choices"][0]["logprobs"];
+    if (!logprobs.is_object()) continue;
+    for (const Json& token : logprobs["content"]) listed += token["token"].get<std::string>();
+  }
+  EXPECT_EQ(listed, "functions.get_weather:0{\"c") << "the tokens of the shown text";
+  EXPECT_EQ(chunks.back()["choices"][0]["finish_reason"], "length");
 }
 
 TEST_F(ChatApi, Logprobs) {

@@ -112,7 +112,7 @@ TEST_F(GenerateApi, ErrorsUseTheUsersNames) {
   Json error = PostError(400, kPath, {{"text", "a"}, {"sampling_params", {{"max_new_tokens", 50}}}});
   EXPECT_EQ(error["param"], "sampling_params.max_new_tokens");
   EXPECT_EQ(PostError(400, kPath, {{"text", ""}})["param"], "text");
-  EXPECT_EQ(PostError(400, kPath, {{"input_ids", Json::array({Json::array()})}})["param"], "input_ids");
+  EXPECT_EQ(PostError(400, kPath, {{"input_ids", Json::array({Json::array()})}})["param"], "input_ids[0]");
 }
 
 }  // namespace

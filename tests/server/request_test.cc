@@ -70,8 +70,7 @@ TEST(ChatRequest, EveryFieldArrives) {
                                         {"top_logprobs", 3},
                                         {"stream", true},
                                         {"stream_options", {{"include_usage", true}}},
-                                        {"user", "u"},
-                                        {"unknown_field", {1, 2}}}));
+                                        {"user", "u"}}));
   const engine::SamplingParams& s = r.generation.sampling;
   EXPECT_EQ(s.temperature, 0.25f);
   EXPECT_EQ(s.top_p, 0.5f);
@@ -212,6 +211,80 @@ TEST(Request, WhatWouldChangeTheAnswerIsRefusedByName) {
     EXPECT_EQ(ChatErrorField(Chat("hi", {{c.field, c.refused}})), c.field) << c.refused;
     EXPECT_EQ(ChatErrorField(Chat("hi", {{c.field, c.neutral}})), "accepted") << c.field;
   }
+}
+
+std::string FieldOf(const Json& body, decltype(ParseCompletionRequest)* parse) {
+  CompletionRequest request;
+  auto error = parse(body.dump(), request);
+  return error ? error->param : "accepted";
+}
+std::string FieldOf(const Json& body, decltype(ParseGenerateRequest)* parse) {
+  GenerateRequest request;
+  auto error = parse(body.dump(), request);
+  return error ? error->param : "accepted";
+}
+
+TEST(Request, WhatIsNotKnownIsRefusedByName) {
+  for (const Json& value : {Json(true), Json(false), Json(0), Json("x"), Json::array(), Json::object()}) {
+    EXPECT_EQ(ChatErrorField(Chat("hi", {{"reasoning_effort", value}})), "reasoning_effort") << value;
+    EXPECT_EQ(FieldOf({{"prompt", "a"}, {"max_new_tokens", value}}, ParseCompletionRequest),
+              "max_new_tokens");
+    EXPECT_EQ(FieldOf({{"text", "a"}, {"max_new_tokens", value}}, ParseGenerateRequest), "max_new_tokens");
+    EXPECT_EQ(FieldOf({{"text", "a"}, {"sampling_params", {{"max_tokens", value}}}}, ParseGenerateRequest),
+              "sampling_params.max_tokens");
+    EXPECT_EQ(ChatErrorField(Chat("hi", {{"stream_options", {{"every", value}}}})), "stream_options.every");
+  }
+  EXPECT_EQ(ChatErrorField(Chat("hi", {{"reasoning_effort", nullptr}})), "accepted");
+  // Within messages.
+  const auto message = [](Json more) {
+    Json m = UserMessage("a");
+    m.update(more);
+    return ChatErrorField({{"messages", Json::array({m})}});
+  };
+  EXPECT_EQ(message({{"partial", true}}), "messages[0].partial");
+  EXPECT_EQ(message({{"partial", false}}), "accepted");
+  EXPECT_EQ(message({{"weight", 1}}), "messages[0].weight");
+  EXPECT_EQ(message({{"tool_calls", {1}}}), "messages[0].tool_calls");
+  EXPECT_EQ(message({{"role", "assistant"}, {"reasoning_content", "hm"}}), "messages[0].reasoning_content");
+  EXPECT_EQ(message({{"content", {{{"type", "text"}, {"text", "a"}, {"detail", "low"}}}}}),
+            "messages[0].content[0].detail");
+  Json call = {
+      {"id", "x"}, {"type", "function"}, {"index", 0}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+  EXPECT_EQ(message({{"role", "assistant"}, {"tool_calls", {call}}}), "accepted");
+  call["function"]["result"] = 3;
+  EXPECT_EQ(message({{"role", "assistant"}, {"tool_calls", {call}}}),
+            "messages[0].tool_calls[0].function.result");
+  // The name comes from outside.
+  EXPECT_EQ(ChatErrorField(Chat("hi", {{"a\nb\xC3\xA9", 1}})), "\"a\\x0ab\\xc3\\xa9\"");
+  EXPECT_LT(ChatErrorField(Chat("hi", {{std::string(10000, 'x'), 1}})).size(), 100u);
+}
+
+TEST(Request, WhatCannotChangeTheAnswerIsAccepted) {
+  const Json harmless = {{"user", "u"},
+                         {"metadata", {{"a", "b"}}},
+                         {"store", true},
+                         {"service_tier", "auto"},
+                         {"safety_identifier", "s"},
+                         {"prompt_cache_key", "k"},
+                         {"prediction", {{"type", "content"}, {"content", "x"}}},
+                         {"request_id", "r"},
+                         {"priority", 3},
+                         {"cache_salt", "s"}};
+  EXPECT_EQ(ChatErrorField(Chat("hi", harmless)), "accepted");
+  EXPECT_EQ(ChatErrorField(Chat("hi", {{"modalities", {"text"}}})), "accepted");
+  EXPECT_EQ(ChatErrorField(Chat("hi", {{"modalities", {"text", "audio"}}})), "modalities");
+  EXPECT_EQ(ChatErrorField(Chat("hi", {{"stream_options", {{"include_obfuscation", false}}}})), "accepted");
+  Json body = {{"prompt", "a"}};
+  body.update(harmless);
+  EXPECT_EQ(FieldOf(body, ParseCompletionRequest), "accepted");
+  body.erase("prompt");
+  body["text"] = "a";
+  EXPECT_EQ(FieldOf(body, ParseGenerateRequest), "accepted");
+  // A message as the official client gives it back.
+  Json answer = {{"role", "assistant"},          {"content", "x"},   {"refusal", nullptr},
+                 {"annotations", Json::array()}, {"audio", nullptr}, {"tool_calls", nullptr},
+                 {"function_call", nullptr},     {"id", "m1"}};
+  EXPECT_EQ(ChatErrorField({{"messages", Json::array({answer, UserMessage("b")})}}), "accepted");
 }
 
 TEST(Request, SmallestTopPSurvivesAsAFloat) {

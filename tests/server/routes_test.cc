@@ -36,7 +36,7 @@ TEST_F(RoutesApi, ServedNames) {
   EXPECT_EQ(test::Get(port(), "/v1/models/org/my%20model").status, 200);
   EXPECT_EQ(test::Get(port(), "/v1/models/%2").status, 404);
   for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
-    Json body = Chat("hi", {{"prompt", "hi"}});
+    Json body = path == std::string_view("/v1/completions") ? Json{{"prompt", "hi"}} : Chat("hi");
     for (const char* name : {"org/my model", "default", "/models/tiny-kimi-linear"}) {
       body["model"] = name;
       EXPECT_EQ(PostOk(path, body)["model"], "org/my model");

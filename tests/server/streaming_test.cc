@@ -11,8 +11,10 @@ using StreamingApi = ApiTest;
 const char* const kPaths[] = {"/v1/chat/completions", "/v1/completions", "/generate"};
 
 // A body that every endpoint understands.
-Json AnyBody(Json extra = Json::object()) {
-  Json body = Chat("hi", {{"prompt", "hi"}, {"text", "hi"}});
+// A request that the path takes.
+Json BodyFor(std::string_view path, Json extra = Json::object()) {
+  Json body = path == "/generate" ? Json{{"text", "hi"}} : Json{{"prompt", "hi"}};
+  if (path == "/v1/chat/completions") body = Chat("hi");
   body.update(extra);
   return body;
 }
@@ -23,7 +25,7 @@ TEST_F(StreamingApi, AFaultIsOneErrorEventThenDoneThenTheEnd) {
              .error = InternalError("rank 1 is lost")};
   for (const char* path : kPaths) {
     test::HttpConnection c(port());
-    c.Send(test::PostText(path, AnyBody({{"stream", true}}).dump()));
+    c.Send(test::PostText(path, BodyFor(path, {{"stream", true}}).dump()));
     test::HttpReply reply = c.Read();
     EXPECT_EQ(reply.status, 200);
     auto events = test::Events(reply.body);
@@ -37,7 +39,7 @@ TEST_F(StreamingApi, AFaultIsOneErrorEventThenDoneThenTheEnd) {
     EXPECT_EQ(errors, 1);
     EXPECT_TRUE(c.WaitClosed(std::chrono::seconds(2)));
 
-    reply = test::Post(port(), path, AnyBody().dump());
+    reply = test::Post(port(), path, BodyFor(path).dump());
     EXPECT_EQ(reply.status, 500);
     EXPECT_EQ(Json::parse(reply.body)["error"]["message"], "rank 1 is lost");
   }
@@ -62,7 +64,7 @@ TEST_F(StreamingApi, OneFaultEndsAllChoices) {
 
 TEST_F(StreamingApi, InvalidRequestsFailBeforeTheStream) {
   for (const char* path : kPaths) {
-    Json body = AnyBody({{"stream", true}, {"n", 0}});
+    Json body = BodyFor(path, {{"stream", true}, {"n", 0}});
     body["sampling_params"] = {{"n", 0}};
     PostError(400, path, body);
   }
@@ -111,12 +113,12 @@ TEST_F(StreamingApi, EveryByteStringIsValidUtf8OnTheWire) {
   std::string bytes;
   for (int c = 0; c < 256; ++c) bytes += static_cast<char>(c);
   script_.tokens = ByteIds(bytes + "\xF0\x9F\x98");
-  Json body = AnyBody({{"logprobs", nullptr}, {"max_tokens", 400}});
-  body["sampling_params"] = {{"max_new_tokens", 400}};
+  const Json body = BodyFor("/v1/chat/completions", {{"max_tokens", 400}});
+  const Json native = BodyFor("/generate", {{"sampling_params", {{"max_new_tokens", 400}}}});
   std::string expected = text::ReplaceInvalidUtf8(bytes + "\xF0\x9F\x98");
   EXPECT_EQ(PostOk("/v1/chat/completions", body)["choices"][0]["message"]["content"], expected);
   EXPECT_EQ(StreamedContent(PostStream("/v1/chat/completions", body)), expected);
-  EXPECT_EQ(PostOk("/generate", body)["text"], expected);
+  EXPECT_EQ(PostOk("/generate", native)["text"], expected);
 }
 
 TEST_F(StreamingApi, ShutdownFinishesRunningAnswers) {

@@ -100,15 +100,25 @@ TEST(ToolCalls, TextAfterASectionIsContent) {
 TEST(ToolCalls, AnOutputThatBreaksOff) {
   const std::string open = "<|tool_calls_section_begin|>";
   std::string whole = Call("functions.f:0", "{\"a\":1}");
-  // In the arguments: delivered as far as they got. In the header: nothing to deliver.
+  // In the arguments or in the header: shown as text, since no client could read the arguments.
   Answer answer =
       Parse("hm" + open + whole + "<|tool_call_begin|>functions.f:1<|tool_call_argument_begin|>{\"b", 1,
             {.names = {"f"}}, engine::FinishReason::kLength);
-  ASSERT_EQ(answer.calls.size(), 2u);
-  EXPECT_EQ(answer.calls[1].arguments, "{\"b");
-  EXPECT_EQ(answer.text, "hm");
+  EXPECT_EQ(answer.calls.size(), 1u);
+  EXPECT_EQ(answer.text, "hmfunctions.f:1{\"b");
   EXPECT_EQ(answer.end, AnswerEnd::kLength);
-  EXPECT_EQ(Parse(open + whole + "<|tool_call_begin|>functions.f", 1, {.names = {"f"}}).calls.size(), 1u);
+  EXPECT_EQ(
+      Parse(open + "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>", 1, {.names = {"f"}}).text,
+      "functions.f:0");
+  // Whole but for its mark: delivered.
+  answer = Parse(open + "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"b\": 1}", 1,
+                 {.names = {"f"}}, engine::FinishReason::kLength);
+  ASSERT_EQ(answer.calls.size(), 1u);
+  EXPECT_EQ(answer.calls[0].arguments, "{\"b\": 1}");
+  EXPECT_EQ(answer.text, "");
+  answer = Parse(open + whole + "<|tool_call_begin|>functions.f", 1, {.names = {"f"}});
+  EXPECT_EQ(answer.calls.size(), 1u);
+  EXPECT_EQ(answer.text, "functions.f");
   EXPECT_EQ(Parse(open + "stray", 1, {.names = {"f"}}).text, "");
   // Closed by the section's end, or by the next call.
   std::string unclosed = "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}";
@@ -116,6 +126,32 @@ TEST(ToolCalls, AnOutputThatBreaksOff) {
   EXPECT_EQ(Parse(Section(unclosed + whole), 1, {.names = {"f"}}).calls.size(), 2u);
   // Without a section around it.
   EXPECT_EQ(Parse("x" + whole, 1, {.names = {"f"}}).calls.size(), 1u);
+}
+
+// The tokens of a broken call are those of the shown text, with their places in it; the stop id is not.
+TEST(ToolCalls, ABrokenCallKeepsItsTokens) {
+  AnswerBuilder builder(TinyTokenizer(), Markers(), {.tools = ToolPolicy{.names = {"f"}}}, 0, 0);
+  const engine::TokenId end = SpecialId("<|im_end|>");
+  engine::Output out{.finish = engine::FinishReason::kStop, .stop_token = end};
+  for (auto id : Ids("é<|tool_calls_section_begin|><|tool_call_begin|>f<|tool_call_argument_begin|>{"))
+    out.tokens.push_back({.id = id});
+  out.tokens.push_back({.id = end});
+  builder.Push(std::move(out));
+  const Answer& answer = builder.answer();
+  EXPECT_EQ(answer.text, "éf{");
+  EXPECT_EQ(answer.end, AnswerEnd::kStop);
+  EXPECT_EQ(answer.shown_tokens, answer.tokens.size());
+  std::string listed;
+  for (const AnswerToken& token : answer.tokens) {
+    if (!token.content) continue;
+    const std::string_view bytes = TinyTokenizer().Bytes(token.output.id);
+    // "é" is one character of two bytes.
+    if (bytes == "f" || bytes == "{") {
+      EXPECT_EQ(token.text_offset, bytes == "f" ? 1 : 2);
+    }
+    listed += bytes;
+  }
+  EXPECT_EQ(listed, "éf{");
 }
 
 TEST(ToolCalls, MarkersNeverLeakAndSpelledOutMarkersAreText) {
@@ -134,7 +170,10 @@ TEST(ToolCalls, OnlyOfferedFunctionsAreDelivered) {
   Answer answer = Parse(output, 1, {.names = {"f"}});
   ASSERT_EQ(answer.calls.size(), 1u);
   EXPECT_EQ(answer.calls[0].name, "f");
-  EXPECT_TRUE(Parse(output, 1, {}).calls.empty());
+  // Without any, what a call says is not lost.
+  answer = Parse("a" + output + "b", 1, {});
+  EXPECT_TRUE(answer.calls.empty());
+  EXPECT_EQ(answer.text, "afunctions.g:0{}functions.f:1{}b");
 }
 
 TEST(ToolCalls, OneCallOnlyEndsTheAnswer) {

@@ -136,6 +136,7 @@ void HandleGenerate(const std::shared_ptr<const ServingContext>& context, const 
                     ResponseChannel channel) {
   GenerateRequest request;
   std::optional<ApiError> error = ParseGenerateRequest(http.body, request);
+  if (!error) error = CheckModel(*context, request.model);
   GenerationFields& fields = request.generation;
   channel.SetStream(fields.stream);
   GenerationRequest generation;

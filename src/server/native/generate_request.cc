@@ -29,6 +29,7 @@ void ReadSamplingParams(FieldReader& reader, GenerationFields& generation) {
   std::optional<int64_t> seed;
   inner.Read("sampling_seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), seed);
   if (seed) generation.sampling.seed = static_cast<uint64_t>(*seed);
+  inner.RefuseUnknown({"stream_interval"});
   reader.Adopt(inner);
 }
 
@@ -54,15 +55,17 @@ std::optional<ApiError> ParseGenerateRequest(std::string_view body, GenerateRequ
   if (auto error = ParseBody(body, json)) return error;
   FieldReader reader(json);
   reader.Read("rid", request.rid);
+  reader.Read("model", request.model);
   ReadInput(reader, request.prompt);
   reader.Read("allow_special_tokens", request.prompt.allow_special_tokens);
   ReadSamplingParams(reader, request.generation);
   ReadLogprobs(reader, request);
   reader.Read("stream", request.generation.stream);
   for (const char* name : {"input_embeds", "image_data", "video_data", "audio_data", "lora_path",
-                           "session_params", "token_ids_logprob", "return_hidden_states"})
+                           "session_params", "modalities", "token_ids_logprob", "return_hidden_states"})
     reader.RefuseUnlessEmpty(name);
   CheckAnswerCount(reader, "text", request.prompt.size(), request.generation.n);
+  reader.RefuseUnknown(kHarmlessFields);
   return reader.error();
 }
 

@@ -12,7 +12,8 @@ namespace perigee::server {
 
 // POST /generate: SGLang's own form.
 struct GenerateRequest {
-  std::string rid;  // the client's name for it, may be empty
+  std::string rid;    // the client's name for it, may be empty
+  std::string model;  // may be empty
   PromptFields prompt;
   GenerationFields generation;
   std::optional<int64_t> logprob_start;  // with logprobs: first prompt position to score; absent: none

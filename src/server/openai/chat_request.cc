@@ -25,6 +25,10 @@ void ReadContent(FieldReader& reader, text::ChatMessage& message) {
     const Json& part = (*content)[i];
     std::string at = StrCat("content[", i, "]");
     if (!part.is_object()) return reader.Fail(at, "must be an object");
+    FieldReader inner = reader.Nested(part, at);
+    inner.Find("type");
+    inner.Find("text");
+    inner.RefuseUnknown({"cache_control", "annotations"});
     auto type = part.find("type");
     if (type == part.end() || !type->is_string()) return reader.Fail(StrCat(at, ".type"), "must be a string");
     if (*type != "text")
@@ -33,11 +37,13 @@ void ReadContent(FieldReader& reader, text::ChatMessage& message) {
     auto text = part.find("text");
     if (text == part.end() || !text->is_string()) return reader.Fail(StrCat(at, ".text"), "must be a string");
     *message.content += text->get_ref<const std::string&>();
+    reader.Adopt(inner);
   }
 }
 
 void ReadToolCall(FieldReader& reader, text::ToolCall& call) {
   reader.Read("id", call.id);
+  reader.Find("type");
   const Json* function = reader.Find("function");
   if (!function || !function->is_object()) return reader.Fail("function", "must be an object");
   FieldReader inner = reader.Nested(*function, "function");
@@ -46,7 +52,22 @@ void ReadToolCall(FieldReader& reader, text::ToolCall& call) {
   if (const Json* arguments = inner.Find("arguments")) {
     call.arguments = arguments->is_string() ? arguments->get<std::string>() : arguments->dump();
   }
+  inner.RefuseUnknown({});
   reader.Adopt(inner);
+  reader.RefuseUnknown({"index"});
+}
+
+void ReadToolCalls(FieldReader& reader, text::ChatMessage& message) {
+  const Json* calls = reader.Find("tool_calls");
+  if (!calls) return;
+  if (!calls->is_array()) return reader.Fail("tool_calls", "must be a list");
+  for (size_t i = 0; i < calls->size(); ++i) {
+    std::string at = StrCat("tool_calls[", i, "]");
+    if (!(*calls)[i].is_object()) return reader.Fail(at, "must be an object");
+    FieldReader inner = reader.Nested((*calls)[i], at);
+    ReadToolCall(inner, message.tool_calls.emplace_back());
+    reader.Adopt(inner);
+  }
 }
 
 void ReadMessage(FieldReader& reader, text::ChatMessage& message) {
@@ -60,16 +81,15 @@ void ReadMessage(FieldReader& reader, text::ChatMessage& message) {
     reader.Read("tool_call_id", message.tool_call_id);
     if (message.tool_call_id.empty()) reader.Fail("tool_call_id", "must be a string that is not empty");
   }
-  const Json* calls = message.role == "assistant" ? reader.Find("tool_calls") : nullptr;
-  if (!calls) return;
-  if (!calls->is_array()) return reader.Fail("tool_calls", "must be a list");
-  for (size_t i = 0; i < calls->size(); ++i) {
-    std::string at = StrCat("tool_calls[", i, "]");
-    if (!(*calls)[i].is_object()) return reader.Fail(at, "must be an object");
-    FieldReader inner = reader.Nested((*calls)[i], at);
-    ReadToolCall(inner, message.tool_calls.emplace_back());
-    reader.Adopt(inner);
+  if (message.role == "assistant") ReadToolCalls(reader, message);
+  for (const char* name : {"tool_calls", "tool_call_id"}) {
+    if (!reader.known(name)) reader.RefuseUnlessEmpty(name);
   }
+  // What answers of other servers bring with them.
+  for (const char* name :
+       {"refusal", "audio", "function_call", "reasoning", "reasoning_content", "prefix", "partial"})
+    reader.RefuseUnlessEmpty(name);
+  reader.RefuseUnknown({"id", "annotations", "cache_control"});
 }
 
 void ReadMessages(FieldReader& reader, std::vector<text::ChatMessage>& messages) {
@@ -149,6 +169,12 @@ void ReadResponseFormat(FieldReader& reader) {
     reader.Fail("response_format", "is not supported by this server: only {\"type\": \"text\"} is accepted");
 }
 
+void ReadModalities(FieldReader& reader) {
+  const Json* modalities = reader.Find("modalities");
+  if (modalities && *modalities != Json::array({"text"}))
+    reader.Fail("modalities", "must be [\"text\"]: this model gives nothing else");
+}
+
 }  // namespace
 
 std::optional<ApiError> ParseChatRequest(std::string_view body, ChatRequest& request) {
@@ -167,10 +193,13 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, ChatRequest& req
   ReadLogprobs(reader, generation.sampling);
   ReadTools(reader, request);
   ReadResponseFormat(reader);
-  for (const char* name : {"audio", "chat_template", "echo"}) reader.RefuseUnlessEmpty(name);
+  for (const char* name : {"audio", "chat_template", "chat_template_kwargs", "echo"})
+    reader.RefuseUnlessEmpty(name);
   ReadContinuation(reader, request);
   reader.Read("stream", generation.stream);
   ReadStreamOptions(reader, request.include_usage);
+  ReadModalities(reader);
+  reader.RefuseUnknown(kHarmlessFields);
   if (reader.failed()) return reader.error();
   request.tools.ids = NormaliseToolCallIds(request.prompt.messages);
   return std::nullopt;

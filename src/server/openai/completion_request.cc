@@ -33,6 +33,7 @@ std::optional<ApiError> ParseCompletionRequest(std::string_view body, Completion
   CheckAnswerCount(reader, "prompt", request.prompt.size(), generation.n);
   reader.Read("stream", generation.stream);
   ReadStreamOptions(reader, request.include_usage);
+  reader.RefuseUnknown(kHarmlessFields);
   return reader.error();
 }
 

@@ -22,8 +22,10 @@ CacheCosts ComputeCacheCosts(int64_t kv_layers, int64_t kv_width, int64_t state_
           .per_sequence = static_cast<uint64_t>(state_layers * state_bytes)};
 }
 
-int64_t PoolTokens(const CacheCosts& costs, uint64_t bytes, int64_t sequences, int64_t context_length) {
+int64_t PoolTokens(const CacheCosts& costs, uint64_t bytes, int64_t sequences, int64_t context_length,
+                   int64_t least) {
   PERIGEE_CHECK(sequences > 0 && context_length > 0 && context_length <= kMaxPoolTokens);
+  PERIGEE_CHECK(least > 0 && least <= context_length);
   const int64_t one_request = AlignUp(context_length, kBlockTokens);
   const int64_t wanted = sequences <= kMaxPoolTokens / one_request ? one_request * sequences : kMaxPoolTokens;
   const uint64_t states = costs.per_sequence * static_cast<uint64_t>(sequences);
@@ -32,7 +34,7 @@ int64_t PoolTokens(const CacheCosts& costs, uint64_t bytes, int64_t sequences, i
   if (block_bytes == 0) return wanted;
   const uint64_t blocks =
       std::min<uint64_t>(left / block_bytes, static_cast<uint64_t>(wanted / kBlockTokens));
-  return std::max(one_request, static_cast<int64_t>(blocks) * kBlockTokens);
+  return std::max(AlignUp(least, kBlockTokens), static_cast<int64_t>(blocks) * kBlockTokens);
 }
 
 }  // namespace perigee::cache

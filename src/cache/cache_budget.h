@@ -23,8 +23,9 @@ CacheCosts ComputeCacheCosts(int64_t kv_layers, int64_t kv_width, int64_t state_
                              int64_t recurrent_floats, int64_t conv_floats, DType cached = DType::kF32);
 
 // How many tokens the latent pool may hold, a multiple of kBlockTokens: what `bytes` hold beside the states
-// of `sequences`, at most sequences * context_length, and never less than one request of context_length
-// tokens needs. All arguments positive but `bytes`.
-int64_t PoolTokens(const CacheCosts& costs, uint64_t bytes, int64_t sequences, int64_t context_length);
+// of `sequences`, at most sequences * context_length, and never less than a request of `least` tokens needs.
+// least <= context_length; all arguments positive but `bytes`.
+int64_t PoolTokens(const CacheCosts& costs, uint64_t bytes, int64_t sequences, int64_t context_length,
+                   int64_t least);
 
 }  // namespace perigee::cache

@@ -62,7 +62,7 @@ Status Generate(GenerateFlags flags, SignalWatcher& signals, comm::ProcessRanks*
   PERIGEE_ASSIGN_OR_RETURN(request.prompt, EncodePrompt(flags, *model.tokenizer));
   request.sampling.temperature = static_cast<float>(flags.temperature);
   const int64_t room =
-      model.engine->model_info().context_length - static_cast<int64_t>(request.prompt.size());
+      model.engine->model_info().LongestRequest() - static_cast<int64_t>(request.prompt.size());
   request.sampling.max_new_tokens =
       flags.max_tokens.value_or(std::clamp<int64_t>(room, 1, kDefaultMaxTokens));
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -77,10 +78,13 @@ using OutputCallback = std::function<void(Output)>;
 struct ModelInfo {
   std::string model_path;
   int64_t vocab_size = 0;
-  int64_t context_length = 0;     // prompt + answer of one request
+  int64_t context_length = 0;     // prompt + answer that the model takes
   int64_t max_total_tokens = 0;   // tokens that the latent pool holds
   std::vector<TokenId> stop_ids;  // the model's own
   MemoryPlan memory;
+
+  // Tokens of prompt and answer that one request may have.
+  int64_t LongestRequest() const { return std::min(context_length, max_total_tokens); }
 };
 
 // Steps done in each mode (docs/context_parallel.md).

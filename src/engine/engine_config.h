@@ -20,7 +20,7 @@ namespace perigee::engine {
 // Zero means "decide for me"; DecideSizes writes the decided value back.
 struct EngineConfig {
   std::string model_path;
-  int64_t context_length = 0;  // default: the model's own maximum, or max_total_tokens when that is less
+  int64_t context_length = 0;        // default: the model's own maximum
   int64_t max_running_requests = 0;  // default 64
   int64_t max_total_tokens = 0;      // default: see DecideSizes (memory_budget.h)
   // Rows of a prefill step, default 2048, or 8192 a CP rank. Multiples of 64 keep results bit-equal.

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/strings.h"
+#include "tensor/device_memory.h"
 
 namespace perigee::engine {
 namespace {
@@ -111,6 +112,16 @@ Machine ReadMachine() {
     machine.available_bytes = std::min(machine.available_bytes,
                                        group->limit_bytes - std::min(group->limit_bytes, group->used_bytes));
   }
+  return machine;
+}
+
+StatusOr<Machine> ReadMachine(Device device) {
+  Machine machine = ReadMachine();
+  if (device == Device::kCpu) return machine;
+  PERIGEE_RETURN_IF_ERROR(device_memory::Open(0));
+  const device_memory::Room room = device_memory::Ask();
+  machine.memory_bytes = room.total;
+  machine.available_bytes = room.free;
   return machine;
 }
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -30,12 +29,21 @@ std::string MemoryText(const MemoryPlan& plan) {
                   HumanBytes(m.latents), ", states ", HumanBytes(m.states), ", snapshots ",
                   HumanBytes(m.snapshots), ", workspace ", HumanBytes(m.workspace), "\n");
   }
-  out += StrCat("embedding ", HumanBytes(plan.embedding_bytes), " once a process; ", HumanBytes(plan.Total()),
-                " in all of ", HumanBytes(plan.budget_bytes), " (", plan.fraction, " of ",
-                HumanBytes(plan.memory_bytes), ", ", HumanBytes(plan.available_bytes), " free)\n");
+  if (plan.embedding_bytes > 0) {
+    out += StrCat("embedding ", HumanBytes(plan.embedding_bytes), " once a process",
+                  plan.processes > 1 ? StrCat(", ", plan.processes, " processes") : "", "; ");
+  }
+  out += StrCat(HumanBytes(plan.Total()), " in all of ", HumanBytes(plan.budget_bytes), " (", plan.fraction,
+                " of ", HumanBytes(plan.memory_bytes), " of the ",
+                plan.device == Device::kCpu ? "machine" : "GPU", ", ", HumanBytes(plan.available_bytes),
+                " free)\n");
   out += StrCat("fits: ", Count(plan.tokens), " tokens at ", HumanBytes(Sum(plan.bytes_per_token)), ", ",
                 Count(plan.sequences), " requests at ", HumanBytes(Sum(plan.bytes_per_sequence)),
-                "; longest request: ", Count(std::min(plan.longest_request, plan.tokens)), " tokens\n");
+                "; longest request: ", Count(plan.LongestRequest()), " tokens");
+  if (plan.tokens < plan.context_length) {
+    out += StrCat(" (the pool; the context length is ", Count(plan.context_length), ")");
+  }
+  out += "\n";
   if (plan.snapshots > 0) {
     out += StrCat("prefix cache: ", Count(plan.snapshots), " snapshots, ", HumanBytes(snapshots),
                   "; its tokens share the latent pool\n");

@@ -158,8 +158,9 @@ Status DecideMemory(const PlanRequest& request, const ParallelPlan& plan, const 
   EngineConfig sizes = request.sizes;
   sizes.parallel = request.parallel;
   const ModelCosts costs = CostsOf(*shape, plan, sizes);
-  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(std::move(sizes), costs, ReadMachine()));
-  report.memory_fit = CheckFits(sized, costs).message();
+  PERIGEE_ASSIGN_OR_RETURN(const Machine machine, ReadMachine(sizes.device));
+  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(sizes, costs, machine));
+  report.memory_fit = CheckFits(sizes, sized, costs, machine).message();
   report.memory = std::move(sized.memory);
   return Status::Ok();
 }

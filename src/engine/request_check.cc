@@ -31,7 +31,8 @@ Status CheckLength(int64_t prompt, int64_t answer, const ModelInfo& model) {
   }
   if (answer > model.max_total_tokens - prompt) {
     return InvalidArgument(StrCat("the prompt of ", prompt, " tokens and an answer of up to ", answer,
-                                  " do not fit into the pool of ", model.max_total_tokens, " tokens"));
+                                  " do not fit into the pool of ", model.max_total_tokens,
+                                  " tokens (--max-total-tokens)"));
   }
   return Status::Ok();
 }

@@ -21,7 +21,6 @@
 #include "engine/process_team.h"
 #include "kernels/cuda_library.h"
 #include "model/registry.h"
-#include "tensor/device_memory.h"
 
 namespace perigee::engine {
 namespace {
@@ -126,18 +125,6 @@ struct Opened {
   std::unique_ptr<model::ModelFiles> files;
 };
 
-// What the pools are planned with: the memory of the device.
-StatusOr<Machine> ReadMachineOf(Device device) {
-  Machine machine = ReadMachine();
-  if (device == Device::kCpu) return machine;
-  PERIGEE_RETURN_IF_ERROR(device_memory::Open(0));
-  PERIGEE_RETURN_IF_ERROR(kernels::cuda::CheckLibraries());
-  const device_memory::Room device_has = device_memory::Ask();
-  machine.memory_bytes = device_has.total;
-  machine.available_bytes = device_has.free;
-  return machine;
-}
-
 StatusOr<Opened> Open(const EngineConfig& config) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
   Opened opened;
@@ -145,7 +132,8 @@ StatusOr<Opened> Open(const EngineConfig& config) {
   PERIGEE_ASSIGN_OR_RETURN(opened.rates, ReadRates(config.parallel));
   PERIGEE_ASSIGN_OR_RETURN(opened.files, model::OpenModel(config.model_path));
   PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, opened.files->footprint().sizes()));
-  PERIGEE_ASSIGN_OR_RETURN(opened.machine, ReadMachineOf(config.device));
+  PERIGEE_ASSIGN_OR_RETURN(opened.machine, ReadMachine(config.device));
+  if (config.device != Device::kCpu) PERIGEE_RETURN_IF_ERROR(kernels::cuda::CheckLibraries());
   return opened;
 }
 
@@ -183,15 +171,16 @@ StatusOr<Loaded> Load(EngineConfig config, comm::ProcessRanks* processes) {
   if (!opened.ok()) return opened.status();
   const model::ModelFiles& files = *opened->files;
   const ParallelPlan& parallel = opened->parallel;
-  const ModelCosts costs = CostsOf(files.footprint(), parallel, config);
-  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(std::move(config), costs, agreement.machine));
-  config = std::move(sized.config);
+  const ModelCosts costs =
+      CostsOf(files.footprint(), parallel, config, processes == nullptr ? 1 : config.parallel.tp);
+  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(config, costs, agreement.machine));
   if (processes == nullptr || processes->rank() == 0) {
     for (const std::string& notice : parallel.notices) LogWarning(notice);
-    WarnOfOddChunks(config);
+    WarnOfOddChunks(sized.config);
     LogMemory(sized.memory);
   }
-  PERIGEE_RETURN_IF_ERROR(CheckFits(sized, costs));
+  PERIGEE_RETURN_IF_ERROR(CheckFits(config, sized, costs, agreement.machine));
+  config = std::move(sized.config);
   PERIGEE_ASSIGN_OR_RETURN(auto workers,
                            MakeWorkers(files, config, sized.memory, parallel.policy, processes));
   std::vector<TokenId> stop_ids = Union(files.stop_ids(), config.extra_stop_ids);

@@ -11,7 +11,8 @@ Embedding::Embedding(const Shard& shard, const WeightScope& weights) {
   table_ = {t.bytes.data(), t.dtype, t.shape[0], t.shape[1]};
   share_ = shard.Of(table_.rows);
   if (weights.device() == Device::kCpu) return;
-  on_device_ = Buffer::Of(t.bytes.data(), t.bytes.size(), weights.device());
+  on_device_ =
+      Buffer::Of(t.bytes.data(), t.bytes.size(), weights.device(), {weights.ledger(), MemoryKind::kWeights});
   table_.data = on_device_.data();
 }
 

@@ -7,6 +7,7 @@
 #include "model/causal_lm.h"
 #include "parallel/shard.h"
 #include "parallel/step_layout.h"
+#include "tensor/device.h"
 
 namespace perigee::kernels {
 class WorkspaceTally;
@@ -46,9 +47,9 @@ class ModelFootprint {
   virtual int64_t max_context() const = 0;
   // What one rank's pools hold.
   virtual CacheShape cache_shape(const parallel::Shard& shard) const = 0;
-  // Weights as a rank's layers hold them: exactly what its ledger counts.
-  virtual uint64_t weight_bytes(const parallel::Shard& shard) const = 0;
-  // The embedding table, which the ranks of a process share as it lies in the file.
+  // Weights as a rank's layers hold them on a device: exactly what its ledger counts.
+  virtual uint64_t weight_bytes(const parallel::Shard& shard, Device device = Device::kCpu) const = 0;
+  // The embedding table, which the ranks of a process share as it lies in the file (on the CPU).
   virtual uint64_t embedding_bytes() const = 0;
   // Room of CausalLm::Forward for any step up to this shape.
   virtual void TallyForward(const parallel::Shard& shard, const StepShape& step,

@@ -24,6 +24,7 @@ std::optional<ApiError> EncodePrompts(const ServingContext& context, PromptField
                                            : std::string(prompt_field);
     auto error = DecideBudget({.prompt_tokens = static_cast<int64_t>(ids.size()),
                                .context_length = context.engine->model_info().context_length,
+                               .pool_tokens = context.engine->model_info().max_total_tokens,
                                .max_tokens = max_tokens,
                                .default_tokens = default_tokens,
                                .prompt_field = field,

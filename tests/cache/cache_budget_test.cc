@@ -16,20 +16,22 @@ TEST(CacheBudgetTest, CostsCountEveryLayer) {
 TEST(CacheBudgetTest, PoolTakesWhatIsLeftBesideTheStates) {
   const CacheCosts costs{.per_token = 100, .per_sequence = 1000};
   // 10 sequences cost 10,000 bytes; 64,000 more hold exactly 10 blocks.
-  EXPECT_EQ(PoolTokens(costs, 74000, 10, 128), 640);
-  EXPECT_EQ(PoolTokens(costs, 73999, 10, 128), 576);
+  EXPECT_EQ(PoolTokens(costs, 74000, 10, 128, 128), 640);
+  EXPECT_EQ(PoolTokens(costs, 73999, 10, 128, 128), 576);
 }
 
 TEST(CacheBudgetTest, NeverMoreThanAllRequestsCanUse) {
-  EXPECT_EQ(PoolTokens({.per_token = 4, .per_sequence = 0}, uint64_t{1} << 50, 3, 100), 3 * 128);
+  EXPECT_EQ(PoolTokens({.per_token = 4, .per_sequence = 0}, uint64_t{1} << 50, 3, 100, 100), 3 * 128);
 }
 
-TEST(CacheBudgetTest, AlwaysHoldsOneWholeRequest) {
-  EXPECT_EQ(PoolTokens({.per_token = 1 << 20, .per_sequence = 1 << 20}, 0, 64, 1000), 1024);
+TEST(CacheBudgetTest, AlwaysHoldsTheLeastThatIsWanted) {
+  const CacheCosts costs{.per_token = 1 << 20, .per_sequence = 1 << 20};
+  EXPECT_EQ(PoolTokens(costs, 0, 64, 1000, 1000), 1024);
+  EXPECT_EQ(PoolTokens(costs, 0, 64, 1000, 65), 128);
 }
 
 TEST(CacheBudgetTest, LongContextsTimesManySequencesStayInRange) {
-  const int64_t tokens = PoolTokens({.per_token = 0, .per_sequence = 0}, 0, int64_t{1} << 40, 1 << 20);
+  const int64_t tokens = PoolTokens({.per_token = 0, .per_sequence = 0}, 0, int64_t{1} << 40, 1 << 20, 1);
   EXPECT_EQ(tokens, int64_t{2147483647} * kBlockTokens);
 }
 

@@ -111,6 +111,32 @@ TEST(Memory, AModelThatDoesNotFitIsRefusedBeforeItIsRead) {
   EXPECT_EQ(serve.exit_code, 1);
   EXPECT_NE(serve.err.find("would fit: --max-running-requests 64 --max-total-tokens "), std::string::npos)
       << serve.err;
+  // The plan comes before the refusal.
+  EXPECT_LT(serve.err.find("rank 0: "), serve.err.find("would fit: "));
+}
+
+// What the plan says before weights are read holds: its longest request is served, a token more is not, and
+// the pool is not taken for the model's context.
+TEST(Memory, TheLongestRequestIsServedAndNoneBeyond) {
+  Server server({"--model-path", kTiny, "--max-total-tokens", "512", "--threads", "2"});
+  const std::string report = server.process.err();
+  for (const char* part : {"fits: 512 tokens at 4.50 KiB",
+                           "longest request: 512 tokens (the pool; the context length is 131,072)"}) {
+    EXPECT_NE(report.find(part), std::string::npos) << report;
+  }
+  const auto ask = [&](int prompt, int answer) {
+    const Json body = {{"input_ids", std::vector<int>(static_cast<size_t>(prompt), 7)},
+                       {"sampling_params", {{"max_new_tokens", answer}, {"ignore_eos", true}}}};
+    return test::Post(server.port, "/generate", body.dump());
+  };
+  EXPECT_EQ(ask(500, 12).status, 200);
+  const test::HttpReply refused = ask(500, 13);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("latent pool of 512 tokens (--max-total-tokens)"), std::string::npos)
+      << refused.body;
+  const Json models = Json::parse(test::Get(server.port, "/v1/models").body);
+  EXPECT_EQ(models.at("data").at(0).at("max_model_len"), 131'072);
+  EXPECT_EQ(server.Info().at("memory_plan").at("longest_request"), 512);
 }
 
 // Serves the model, runs the largest prefill step, and compares.

@@ -13,9 +13,9 @@ const ModelCosts kModel{.max_context = 1000, .ranks = {{.per_token = 100, .per_s
 constexpr Machine kMachine{
     .memory_bytes = 10'000'000, .available_bytes = 10'000'000, .cores = 6, .random = 77};
 
-StatusOr<EngineConfig> Resolve(EngineConfig config, const ModelCosts& model, const Machine& machine) {
-  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(std::move(config), model, machine));
-  PERIGEE_RETURN_IF_ERROR(CheckFits(sized, model));
+StatusOr<EngineConfig> Resolve(const EngineConfig& config, const ModelCosts& model, const Machine& machine) {
+  PERIGEE_ASSIGN_OR_RETURN(Sized sized, DecideSizes(config, model, machine));
+  PERIGEE_RETURN_IF_ERROR(CheckFits(config, sized, model, machine));
   EXPECT_LE(sized.memory.Total(), sized.memory.budget_bytes);
   return std::move(sized.config);
 }
@@ -66,7 +66,7 @@ TEST(EngineConfigTest, PoolTokensAreWholeBlocks) {
   const StatusOr<EngineConfig> config = Resolve({.max_total_tokens = 100}, kModel, kMachine);
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->max_total_tokens, 128);
-  EXPECT_EQ(config->context_length, 100) << "a longer request could never be served";
+  EXPECT_EQ(config->context_length, 1000) << "the pool is no context length";
 }
 
 TEST(EngineConfigTest, ErrorsNameFlagValueAndWhatIsAccepted) {

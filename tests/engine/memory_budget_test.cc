@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
+#include <optional>
 #include <string>
+
+#include "testing/advised_flags.h"
 
 namespace perigee::engine {
 namespace {
@@ -58,7 +60,7 @@ TEST(MemoryBudget, EveryRankEveryKind) {
                                     .workspace = 1024 * 500}));
   EXPECT_EQ(m.Total(), kMega + m.ranks[0].Total() + m.ranks[1].Total());
   EXPECT_EQ(m.budget_bytes, 80 * kMega);
-  EXPECT_EQ(m.longest_request, 6400);
+  EXPECT_EQ(m.LongestRequest(), 6400);
   EXPECT_TRUE(m.Fits());
 }
 
@@ -90,29 +92,49 @@ TEST(MemoryBudget, OwnSnapshotsGiveWayToOneContext) {
   EXPECT_EQ(sized.memory.snapshots, 3);
   EXPECT_EQ(sized.memory.tokens, 6400);
   config.state_snapshots = 4;
-  EXPECT_FALSE(Decided(config, Of(22'456'000 + 3 * 80'000)).memory.Fits()) << "asked for: kept or refused";
+  const Sized asked = Decided(config, Of(22'456'000 + 3 * 80'000));
+  EXPECT_TRUE(asked.memory.Fits());
+  EXPECT_EQ(asked.memory.snapshots, 4) << "asked for: kept, and the pool gives way";
+  EXPECT_EQ(asked.memory.tokens, 6400 - 448);
 }
 
-// Takes the flags out of an error's advice.
-EngineConfig Advised(EngineConfig config, const std::string& message) {
-  const std::string mark = "would fit: ";
-  const size_t at = message.find(mark);
-  EXPECT_NE(at, std::string::npos) << message;
-  std::istringstream words(message.substr(at + mark.size()));
-  std::string flag;
-  while (words >> flag) {
-    if (flag == "--disable-radix-cache") {
-      config.prefix_cache = false;
-      continue;
-    }
-    int64_t value = 0;
-    words >> value;
-    if (flag == "--max-running-requests") config.max_running_requests = value;
-    if (flag == "--max-total-tokens") config.max_total_tokens = value;
-    if (flag == "--context-length") config.context_length = value;
-    if (flag == "--state-snapshots") config.state_snapshots = value;
-  }
-  return config;
+TEST(MemoryBudget, ThePoolGivesWayToLessThanOneContext) {
+  EngineConfig config = Flags();
+  config.mem_fraction_static = 1;
+  // Fixed 20,536,000; 8 states 640,000; a snapshot 80,000; half a context 640,000.
+  const uint64_t bytes = 20'536'000 + 640'000 + 80'000 + 3200 * 200;
+  const Sized sized = Decided(config, Of(bytes));
+  EXPECT_TRUE(sized.memory.Fits());
+  EXPECT_EQ(sized.memory.snapshots, 1);
+  EXPECT_EQ(sized.memory.tokens, 3200);
+  EXPECT_EQ(sized.memory.context_length, 6400);
+  EXPECT_EQ(sized.memory.LongestRequest(), 3200);
+  EXPECT_THAT(MemoryText(sized.memory),
+              HasSubstr("longest request: 3,200 tokens (the pool; the context length is 6,400)"));
+  config.context_length = 6400;
+  EXPECT_FALSE(Decided(config, Of(bytes)).memory.Fits()) << "asked for: kept or refused";
+}
+
+TEST(MemoryBudget, TheDefaultNumberOfRequestsGivesWayLast) {
+  EngineConfig config = Flags();
+  config.mem_fraction_static = 1;
+  config.max_running_requests = 0;
+  // A chunk, a snapshot and 10 states beside what is fixed.
+  const uint64_t bytes = 20'536'000 + 1024 * 200 + 11 * 80'000;
+  const Sized sized = Decided(config, Of(bytes));
+  EXPECT_TRUE(sized.memory.Fits());
+  EXPECT_EQ(sized.memory.sequences, 8);
+  EXPECT_GE(sized.memory.tokens, 1024);
+}
+
+TEST(MemoryBudget, EveryProcessHasTheEmbedding) {
+  ModelCosts costs = TwoRanks();
+  costs.processes = 2;
+  const StatusOr<Sized> sized = DecideSizes(Flags(), costs, Of(100 * kMega));
+  ASSERT_TRUE(sized.ok());
+  const MemoryPlan& m = sized->memory;
+  EXPECT_EQ(m.Total(), 2 * kMega + m.ranks[0].Total() + m.ranks[1].Total());
+  EXPECT_THAT(MemoryText(m), HasSubstr("embedding 976.56 KiB once a process, 2 processes"));
 }
 
 TEST(MemoryBudget, RefusesWithNumbersAndFlagsThatFit) {
@@ -126,23 +148,50 @@ TEST(MemoryBudget, RefusesWithNumbersAndFlagsThatFit) {
       config.max_running_requests = sequences;
       config.state_snapshots = snapshots;
       const Sized sized = Decided(config, Of(bytes));
-      const Status fits = CheckFits(sized, TwoRanks());
+      const Status fits = CheckFits(config, sized, TwoRanks(), Of(bytes));
       EXPECT_EQ(fits.ok(), sized.memory.Total() <= bytes);
       if (fits.ok()) continue;
       EXPECT_EQ(fits.code(), StatusCode::kResourceExhausted);
       EXPECT_THAT(fits.message(), AllOf(HasSubstr("weights 18.1"), HasSubstr("workspace 1.46 MiB"),
                                         HasSubstr("--mem-fraction-static 1")));
-      const EngineConfig advised = Advised(config, fits.message());
-      const Sized again = Decided(advised, Of(bytes));
-      EXPECT_TRUE(again.memory.Fits()) << fits.message();
+      const std::optional<EngineConfig> advised = test::Advised(config, fits.message());
+      ASSERT_TRUE(advised) << fits.message();
+      EXPECT_TRUE(Decided(*advised, Of(bytes)).memory.Fits()) << fits.message();
     }
   }
 }
 
+TEST(MemoryBudget, KeepsOfTheDemandsWhatFits) {
+  EngineConfig config = Flags();
+  config.max_total_tokens = 1'000'000;
+  const Machine machine = Of(100 * kMega);
+  const Status refused = CheckFits(config, Decided(config, machine), TwoRanks(), machine);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("would fit: --max-running-requests 8 --max-total-tokens 51200 --state-snapshots 16"));
+}
+
+TEST(MemoryBudget, AdvisesASmallerStepWhereTheWorkspaceIsTooMuch) {
+  EngineConfig config = Flags();
+  config.chunked_prefill_size = 8192;  // 12,288,000 bytes
+  config.mem_fraction_static = 1;
+  const Machine machine = Of(23 * kMega);
+  const Status refused = CheckFits(config, Decided(config, machine), TwoRanks(), machine);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("would fit: --max-running-requests 8 --max-total-tokens 6720 --state-snapshots 6 "
+                        "--chunked-prefill-size 1024"));
+}
+
 TEST(MemoryBudget, SaysWhenNothingFits) {
-  const Sized sized = Decided(Flags(), Of(20 * kMega));
-  EXPECT_THAT(CheckFits(sized, TwoRanks()).message(),
-              AllOf(HasSubstr("leave no room"), HasSubstr("--mem-fraction-static")));
+  const Machine small = Of(19 * kMega);
+  EXPECT_THAT(CheckFits(Flags(), Decided(Flags(), small), TwoRanks(), small).message(),
+              AllOf(HasSubstr("it takes 18.30 MiB"), HasSubstr(" at the least: ")));
+  // Four fifths are too little, all of it is enough.
+  const Machine enough = Of(21 * kMega);
+  const Status refused = CheckFits(Flags(), Decided(Flags(), enough), TwoRanks(), enough);
+  EXPECT_THAT(refused.message(), HasSubstr("--mem-fraction-static 0.9"));
+  const std::optional<EngineConfig> advised = test::Advised(Flags(), refused.message());
+  ASSERT_TRUE(advised) << refused.message();
+  EXPECT_TRUE(Decided(*advised, enough).memory.Fits()) << refused.message();
 }
 
 TEST(MemoryBudget, TextHasTheFigures) {

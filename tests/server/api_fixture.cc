@@ -46,7 +46,7 @@ engine::ModelInfo TinyInfo(int64_t context_length) {
                  .tokens = 4 * context_length,
                  .sequences = 3,
                  .snapshots = 6,
-                 .longest_request = context_length,
+                 .context_length = context_length,
                  .bytes_per_token = {8},
                  .bytes_per_sequence = {9},
                  .memory_bytes = 10'000,

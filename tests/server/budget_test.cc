@@ -6,11 +6,13 @@ namespace perigee::server {
 namespace {
 
 constexpr int64_t kContext = 100;
+constexpr int64_t kPool = 192;
 
 std::optional<ApiError> Decide(int64_t prompt, std::optional<int64_t> max_tokens,
                                std::optional<int64_t> default_tokens, int64_t& out) {
   return DecideBudget({.prompt_tokens = prompt,
                        .context_length = kContext,
+                       .pool_tokens = kPool,
                        .max_tokens = max_tokens,
                        .default_tokens = default_tokens,
                        .prompt_field = "messages",
@@ -55,6 +57,35 @@ TEST(Budget, APromptThatFillsTheContextNamesBothNumbers) {
     EXPECT_NE(error->message.find(std::to_string(prompt) + " tokens"), std::string::npos);
     EXPECT_NE(error->message.find("100 tokens"), std::string::npos);
   }
+}
+
+TEST(Budget, APoolThatIsLessThanTheContextIsNamedAsSuch) {
+  int64_t n = -1;
+  BudgetRequest request{.prompt_tokens = 40,
+                        .context_length = 100,
+                        .pool_tokens = 64,
+                        .max_tokens = 24,
+                        .default_tokens = std::nullopt,
+                        .prompt_field = "prompt",
+                        .max_tokens_field = "max_tokens"};
+  EXPECT_FALSE(DecideBudget(request, n));
+  EXPECT_EQ(n, 24);
+  request.max_tokens = std::nullopt;
+  EXPECT_FALSE(DecideBudget(request, n));
+  EXPECT_EQ(n, 24);
+  request.max_tokens = 25;
+  auto error = DecideBudget(request, n);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->message,
+            "40 tokens in prompt plus max_tokens of 25 are more than the latent pool of 64 tokens "
+            "(--max-total-tokens); at most 24 can be generated");
+  request.prompt_tokens = 64;
+  error = DecideBudget(request, n);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(
+      error->message,
+      "prompt has 64 tokens, but the latent pool of 64 tokens (--max-total-tokens) has to hold prompt and "
+      "answer");
 }
 
 TEST(Budget, NoTokenAtAllIsRefused) {

@@ -115,8 +115,8 @@ class KimiLinearFootprint final : public ModelFootprint {
   int64_t hidden_size() const override { return config_.hidden_size; }
   int64_t max_context() const override { return config_.model_max_length; }
   CacheShape cache_shape(const Shard& shard) const override { return KimiLinearCacheShape(config_, shard); }
-  uint64_t weight_bytes(const Shard& shard) const override {
-    return KimiLinearWeightBytes(config_, shard, dtype_of_);
+  uint64_t weight_bytes(const Shard& shard, Device device) const override {
+    return KimiLinearWeightBytes(config_, shard, device, dtype_of_);
   }
   uint64_t embedding_bytes() const override {
     return static_cast<uint64_t>(config_.vocab_size * config_.hidden_size) *

@@ -15,10 +15,14 @@ using parallel::Shard;
 // Adds up what the layers of one rank hold, in the order in which KimiLinearModel loads them.
 class WeightCounter {
  public:
-  WeightCounter(const KimiLinearConfig& config, const Shard& shard, const DTypeOf& dtype_of)
-      : c_(config), shard_(shard), dtype_of_(dtype_of) {}
+  WeightCounter(const KimiLinearConfig& config, const Shard& shard, Device device, const DTypeOf& dtype_of)
+      : c_(config), shard_(shard), on_cpu_(device == Device::kCpu), dtype_of_(dtype_of) {}
 
   uint64_t Count() {
+    if (!on_cpu_) {
+      bytes_ += static_cast<uint64_t>(c_.vocab_size * c_.hidden_size) *
+                DTypeBytes(dtype_of_("model.embed_tokens.weight"));
+    }
     for (int64_t l = 0; l < c_.num_hidden_layers; ++l) {
       const auto layer = static_cast<size_t>(l);
       const std::string prefix = StrCat("model.layers.", l, ".");
@@ -40,6 +44,10 @@ class WeightCounter {
 
   // A product whose rows are pieces of these linear layers.
   void Product(std::initializer_list<std::string_view> pieces, int64_t out, int64_t in) {
+    if (!on_cpu_) {
+      bytes_ += static_cast<uint64_t>(out * in) * DTypeBytes(DType::kBF16);
+      return;
+    }
     bool bf16 = true;
     for (const std::string_view name : pieces)
       bf16 = bf16 && dtype_of_(StrCat(prefix_, name, ".weight")) == DType::kBF16;
@@ -68,9 +76,9 @@ class WeightCounter {
     for (int64_t s = shard_.first_held; s < shard_.first_held + shard_.num_held; ++s) {
       const int64_t heads = shard_.Of(c_.num_attention_heads, s).size();
       Product({"q_proj"}, heads * c_.qk_head_dim(), c_.hidden_size);
-      // As it expands latents and, head by head, as it reads them.
+      // As it expands latents and, on the CPU, head by head as it reads them.
       Product({"kv_b_proj"}, heads * (c_.qk_nope_head_dim + c_.v_head_dim), rank);
-      for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t h = 0; on_cpu_ && h < heads; ++h) {
         Product({"kv_b_proj"}, rank, c_.qk_nope_head_dim);
         Product({"kv_b_proj"}, c_.v_head_dim, rank);
       }
@@ -98,6 +106,7 @@ class WeightCounter {
 
   const KimiLinearConfig& c_;
   const Shard& shard_;
+  const bool on_cpu_;
   const DTypeOf& dtype_of_;
   std::string prefix_;
   uint64_t bytes_ = 0;
@@ -105,9 +114,9 @@ class WeightCounter {
 
 }  // namespace
 
-uint64_t KimiLinearWeightBytes(const KimiLinearConfig& config, const parallel::Shard& shard,
+uint64_t KimiLinearWeightBytes(const KimiLinearConfig& config, const parallel::Shard& shard, Device device,
                                const DTypeOf& dtype_of) {
-  return WeightCounter(config, shard, dtype_of).Count();
+  return WeightCounter(config, shard, device, dtype_of).Count();
 }
 
 }  // namespace perigee::model

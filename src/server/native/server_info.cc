@@ -20,11 +20,13 @@ void WriteMemoryPlan(JsonWriter& w, const engine::MemoryPlan& plan) {
     w.Field("latents_per_token", plan.bytes_per_token[r]);
     w.Field("states_per_request", plan.bytes_per_sequence[r]).EndObject();
   }
-  w.EndArray().Field("embedding_per_process", plan.embedding_bytes).Field("total", plan.Total());
+  w.EndArray().Field("device", DeviceName(plan.device)).Field("processes", plan.processes);
+  w.Field("embedding_per_process", plan.embedding_bytes).Field("total", plan.Total());
   w.Field("budget", plan.budget_bytes).Field("mem_fraction_static", plan.fraction);
   w.Field("memory", plan.memory_bytes).Field("available", plan.available_bytes).Field("fits", plan.Fits());
   w.Field("tokens", plan.tokens).Field("requests", plan.sequences).Field("snapshots", plan.snapshots);
-  w.Field("longest_request", plan.longest_request).EndObject();
+  w.Field("context_length", plan.context_length).Field("longest_request", plan.LongestRequest());
+  w.EndObject();
 }
 
 HttpResponse ServerInfo(const ServingContext& context, const HttpRequest&) {

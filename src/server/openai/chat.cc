@@ -183,6 +183,7 @@ void HandleChat(const std::shared_ptr<const ServingContext>& context, const Http
   int64_t max_new_tokens = 0;
   error = DecideBudget({.prompt_tokens = static_cast<int64_t>(ids->size()),
                         .context_length = context->engine->model_info().context_length,
+                        .pool_tokens = context->engine->model_info().max_total_tokens,
                         .max_tokens = fields.max_tokens,
                         .default_tokens = std::nullopt,
                         .prompt_field = "messages",

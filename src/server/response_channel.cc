@@ -25,14 +25,14 @@ void ResponseChannel::Event(std::string json) {
 }
 
 void ResponseChannel::EndStream() {
+  record_->Finish();
   writer_->Write(std::string(kDone));
   writer_->Finish(false);
-  record_->Finish();
 }
 
 void ResponseChannel::SendBody(std::string json) {
-  writer_->Send({.status = 200, .body = std::move(json)});
   record_->Finish();
+  writer_->Send({.status = 200, .body = std::move(json)});
 }
 
 void ResponseChannel::Fail(const ApiError& error) {

@@ -10,7 +10,7 @@
 namespace perigee::server {
 
 // One answer over HTTP: a JSON body, or a stream of server-sent events that always ends with [DONE]. Its end
-// goes to the request's record. Copies are the same answer.
+// goes to the request's record, before the client can know of it. Copies are the same answer.
 class ResponseChannel {
  public:
   ResponseChannel(std::shared_ptr<ResponseWriter> writer, std::shared_ptr<RequestRecord> record)

@@ -1,12 +1,20 @@
-// What signals do to a server: the first lets answers finish for a time, the second ends it at once.
+// The life of a server: it answers while it loads; the first signal lets answers finish for a time, the
+// second ends it at once.
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "e2e/process.h"
@@ -108,6 +116,68 @@ TEST_F(Stopping, APortInUseIsOneLine) {
   EXPECT_THAT(second.err, HasSubstr(port));
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
+}
+
+// A port that was free a moment ago: the server says its own only when it is ready.
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+// While this holds a file, nobody else's open() of it returns (a write lease).
+class HeldFile {
+ public:
+  explicit HeldFile(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+    signal(SIGIO, SIG_IGN);  // how the kernel tells that somebody waits
+    held_ = fd_ >= 0 && fcntl(fd_, F_SETLEASE, F_WRLCK) == 0;
+  }
+  ~HeldFile() { Release(); }
+  bool held() const { return held_; }
+  void Release() {
+    if (held_) fcntl(fd_, F_SETLEASE, F_UNLCK);
+    if (fd_ >= 0) close(fd_);
+    held_ = false;
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+  bool held_ = false;
+};
+
+TEST(Loading, ThePortAnswersBeforeTheWeightsAreRead) {
+  const std::string folder = "/dev/shm/perigee_loading_" + std::to_string(getpid());
+  std::filesystem::copy(kModel, folder);
+  HeldFile weights(folder + "/model-00001-of-00002.safetensors");
+  if (!weights.held()) {
+    std::filesystem::remove_all(folder);
+    GTEST_SKIP() << "no leases on files here";
+  }
+  const int port = FreePort();
+  Process server({PERIGEE_PROGRAM, "serve", "--model-path", folder, "--port", std::to_string(port)});
+  test::HttpReply health;
+  while (health.status == 0 && server.Wait(seconds(0)) < 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    health = test::Get(port, "/health");
+  }
+  EXPECT_EQ(health.status, 503) << server.err();
+  EXPECT_THAT(health.body, HasSubstr("the model is still loading"));
+  const test::HttpReply refused = test::Post(port, "/v1/completions", R"({"prompt":"a"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("the model is still loading"));
+  weights.Release();
+  EXPECT_NE(server.WaitForLine("perigee is listening on "), "") << server.err();
+  EXPECT_EQ(test::Get(port, "/health").status, 200);
+  EXPECT_EQ(test::Post(port, "/v1/completions", R"({"prompt":"a"})").status, 200);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -107,6 +107,9 @@ struct KernelContext {
   Stream stream = {};
   StepMemory* step = nullptr;
   cuda::Library* library = nullptr;  // cuBLASLt handle and its cache of algorithms
+  // Of a step that was recorded for more rows than there may be: how many there are, in device memory. Rows
+  // from there on are padding, which no expert is read for. Null: all rows are real.
+  const int32_t* valid_rows = nullptr;
 
   // The array where kernels read it, copied to the device once if there is one (StepMemory).
   template <typename T>

@@ -75,13 +75,13 @@ Moe::Moe(const MoeOptions& options, const Shard& shard, const WeightScope& weigh
     }
     experts_.experts.push_back(std::move(expert));
   }
-  ListExperts(experts_);
   if (options.shared_width > 0) {
     std::vector<int64_t> bounds = shard.PartBounds(options.shared_width);
     if (cut.parts == 1) bounds = {0, bounds.back()};
     experts_.shared =
         LoadMlp(weights.In("shared_experts"), kMlp, shard.Of(options.shared_width), std::move(bounds));
   }
+  ListExperts(experts_);
 }
 
 void Moe::Forward(const kernels::KernelContext& context, ConstMatrix x, Matrix y) const {

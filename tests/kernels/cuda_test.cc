@@ -11,7 +11,6 @@
 #include "kernels/conv/conv.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/kda/kda.h"
-#include "kernels/moe/moe.h"
 #include "kernels/norm/norm.h"
 #include "kernels/rows/rows.h"
 #include "kernels/twin.h"
@@ -169,45 +168,6 @@ TEST_F(CudaKernelTest, ConvolutionAndItsTails) {
         ExpectNear(tails, kFloat);
       }
     }
-  }
-}
-
-TEST_F(CudaKernelTest, RoutingAndExperts) {
-  struct Case {
-    int64_t rows, experts, top_k, hidden, width;
-  };
-  for (const Case& c :
-       {Case{1, 16, 4, 192, 64}, {65, 256, 8, 72, 24}, {200, 16, 4, 52, 13}, {7, 5, 5, 128, 64}}) {
-    SCOPED_TRACE(::testing::Message() << c.rows << " rows, " << c.experts << " experts");
-    MoeWeights host, device;
-    const auto add = [&](MlpWeights* h, MlpWeights* d) {
-      const StoredWeights gate_up(random_, DType::kBF16, 2 * c.width, c.hidden, 0.1);
-      const StoredWeights down(random_, DType::kBF16, c.hidden, c.width, 0.1);
-      *h = {PackedWeight::Pack(gate_up.matrix()), PackedWeight::Pack(down.matrix()), SumPartBounds(c.width)};
-      *d = {PackedWeight::Pack(gate_up.matrix(), Device::kCuda),
-            PackedWeight::Pack(down.matrix(), Device::kCuda), SumPartBounds(c.width)};
-    };
-    for (int64_t e = 0; e < c.experts; ++e) add(&host.experts.emplace_back(), &device.experts.emplace_back());
-    add(&host.shared, &device.shared);
-    ListExperts(device);
-    const std::vector<float> bias = random_.Normals(c.experts, 0.1);
-    const Parameter bias_on_device(bias, Device::kCuda);
-    Twin logits(c.rows, c.experts, random_.Normals(c.rows * c.experts), DType::kF32);
-    Twin x = Rows(c.rows, c.hidden), y(c.rows, c.hidden);
-    const RouterOptions options{c.top_k, true, 2.446f};
-    const Workspace::Scope scope(*gpu().workspace);
-    const Routing on_cpu = RouteTopK(cpu(), logits.host(), bias, options);
-    const Routing on_gpu = RouteTopK(gpu(), logits.device(), bias_on_device, options);
-    std::vector<int32_t> experts(on_gpu.experts.size());
-    std::vector<float> weights(on_gpu.weights.size());
-    device_memory::CopyToHost(experts.data(), on_gpu.experts.data(), experts.size() * 4, gpu().stream);
-    device_memory::CopyToHost(weights.data(), on_gpu.weights.data(), weights.size() * 4, gpu().stream);
-    device_memory::Wait(gpu().stream);
-    EXPECT_EQ(experts, std::vector<int32_t>(on_cpu.experts.begin(), on_cpu.experts.end()));
-    EXPECT_TRUE(Near(weights, on_cpu.weights, kFloat));
-    MoeForward(cpu(), host, on_cpu, x.host(), y.host());
-    MoeForward(gpu(), device, on_gpu, x.device(), y.device());
-    ExpectNear(y, kRoundedOften);
   }
 }
 

@@ -1,7 +1,5 @@
 #include "kernels/moe/moe.h"
 
-#include <vector>
-
 #include "base/check.h"
 #include "kernels/activation/activation.h"
 #include "kernels/dispatch.h"
@@ -11,12 +9,9 @@
 namespace perigee::kernels {
 
 void ListExperts(MoeWeights& weights) {
-  if (weights.experts.empty() || weights.experts[0].gate_up.device() == Device::kCpu) return;
-  std::vector<const BFloat16*> addresses;
-  for (const MlpWeights& e : weights.experts) addresses.push_back(e.gate_up.Rows());
-  for (const MlpWeights& e : weights.experts) addresses.push_back(e.down.Rows());
-  weights.addresses =
-      Buffer::Of(addresses.data(), addresses.size() * sizeof(addresses[0]), weights.experts[0].down.device());
+  if (weights.experts.empty()) return;
+  const KernelContext place{.device = weights.experts[0].gate_up.device()};
+  PERIGEE_DISPATCH(place, static_cast<void>(0), cuda::ListExperts(weights));
 }
 
 Routing RouteTopK(const KernelContext& context, ConstMatrix logits, std::span<const float> bias,

@@ -27,6 +27,7 @@ struct Routing {
 // kimi-linear specification 3.6: s = sigmoid(logits); the top_k largest s + bias are chosen (ties to the
 // lower index); weights are the chosen s without the bias, divided by (their sum + 1e-20) if renormalize,
 // times scaling_factor. The sum runs over ascending expert index. logits [rows, experts], bias [experts].
+// Rows past the context's valid_rows choose no expert (index -1, weight 0).
 Routing RouteTopK(const KernelContext& context, ConstMatrix logits, std::span<const float> bias,
                   const RouterOptions& options);
 
@@ -41,6 +42,13 @@ struct MlpWeights {
 // y = MLP(x), the down product in parts. x, y [rows, hidden].
 void GatedMlp(const KernelContext& context, const MlpWeights& weights, ConstMatrix x, Matrix y);
 
+// A device's kernels find the experts by it (ListExperts); empty on the CPU.
+struct ExpertTable {
+  bool shared = false;  // the shared expert is listed after the others, which have its width
+  Buffer addresses;     // [2][listed]: each one's gate_up, then each one's down
+  Buffer maps;  // what the copy engine reads them by; none where the tensor cores' form cannot be used
+};
+
 // Experts [first_expert, first_expert + experts.size()) of the router's and the shared one. Entries of the
 // routing that name other experts are left out (another rank adds them).
 struct MoeWeights {
@@ -48,11 +56,10 @@ struct MoeWeights {
   std::vector<MlpWeights> experts;  // all of the same width
   MlpWeights shared;                // width 0: none
   int64_t parts = kSumParts;        // parts of the sum, a power of two
-  // On a device: its addresses of the experts' weights, [2][experts], gate_up and then down (ListExperts).
-  Buffer addresses;
+  ExpertTable table;
 };
 
-// Fills `addresses` where the experts lie on a device. Once, when all experts are there.
+// Fills the table where the experts lie on a device. Once, when all of them and the shared one are there.
 void ListExperts(MoeWeights& weights);
 
 // y = sum over the chosen experts of weight * MLP_e(x), + MLP_shared(x). Summed in parts: inside part p the

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/moe/moe_held-inl.cuh"
 #include "kernels/moe/moe_sm90_parts.h"
+#include "kernels/programmatic_launch.cuh"
 
 // Routing, order by expert, gather and combine: everything of the mixture that is not a product.
 namespace perigee::kernels::cuda {
@@ -36,6 +38,7 @@ __global__ void __launch_bounds__(kRouteWarps * 32) RouteKernel(MoeRouteArgs arg
   const int lane = threadIdx.x % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRouteWarps + threadIdx.x / 32;
   if (row >= args.rows) return;
+  WaitForPrevious();
   int32_t* chosen = args.chosen + row * args.top_k;
   float* weights = args.weights + row * args.top_k;
   if (args.valid_rows != nullptr && row >= *args.valid_rows) {
@@ -94,13 +97,6 @@ __device__ __forceinline__ int Held(const MoeForwardArgs& args) {
   return args.shape.experts + (args.shape.shared ? 1 : 0);
 }
 
-// Held index of entry k of a row: its expert here, the shared one for k = top_k, or -1.
-__device__ __forceinline__ int HeldExpert(const MoeForwardArgs& args, int64_t row, int k) {
-  if (k == args.top_k) return args.shape.shared ? args.shape.experts : -1;
-  const int local = args.chosen[row * args.top_k + k] - args.first_expert;
-  return local >= 0 && local < args.shape.experts ? local : -1;
-}
-
 // Exclusive sum over the block's threads; blockDim.x = 1024.
 __device__ int BlockScan(int value, int* total) {
   __shared__ int warp_sum[32];
@@ -140,28 +136,6 @@ __device__ int PlaceExperts(int count, const MoePlan& plan) {
   }
   if (threadIdx.x == 0) *plan.num_tiles = all_tiles;
   return first;
-}
-
-__global__ void __launch_bounds__(1024) PlanSmallKernel(MoeForwardArgs args, MoePlan plan) {
-  __shared__ int count[1024];
-  __shared__ int next[1024];
-  count[threadIdx.x] = 0;
-  __syncthreads();
-  const int per_row = args.top_k + 1;
-  const int pairs = static_cast<int>(args.rows) * per_row;
-  for (int i = threadIdx.x; i < pairs; i += 1024) {
-    const int e = HeldExpert(args, i / per_row, i % per_row);
-    if (e >= 0) atomicAdd(&count[e], 1);
-  }
-  __syncthreads();
-  next[threadIdx.x] = PlaceExperts(count[threadIdx.x], plan);
-  __syncthreads();
-  for (int i = threadIdx.x; i < pairs; i += 1024) {
-    const int e = HeldExpert(args, i / per_row, i % per_row);
-    const int place = e >= 0 ? atomicAdd(&next[e], 1) : -1;
-    plan.place[i] = place;
-    if (place >= 0) plan.row_of[place] = i / per_row;
-  }
 }
 
 constexpr int kCountThreads = 512;
@@ -245,7 +219,7 @@ __device__ __forceinline__ void AddScaled(const uint4& bits, float weight, float
 }
 
 // One block a row, eight columns a thread and pass.
-__global__ void CombineKernel(MoeForwardArgs args, MoePlan plan, const __nv_bfloat16* out) {
+__global__ void CombineKernel(MoeForwardArgs args, MoePlan plan) {
   const int64_t row = blockIdx.x;
   const int per_row = args.top_k + 1;
   __shared__ int place[33];
@@ -260,8 +234,9 @@ __global__ void CombineKernel(MoeForwardArgs args, MoePlan plan, const __nv_bflo
     float sum[8] = {};
     for (int k = 0; k < per_row; ++k) {
       if (place[k] < 0) continue;
-      AddScaled(__ldcs(reinterpret_cast<const uint4*>(out + static_cast<int64_t>(place[k]) * hidden) + c),
-                weight[k], sum);
+      AddScaled(
+          __ldcs(reinterpret_cast<const uint4*>(plan.rows + static_cast<int64_t>(place[k]) * hidden) + c),
+          weight[k], sum);
     }
     if (args.addend != nullptr)
       AddScaled(reinterpret_cast<const uint4*>(args.addend + row * hidden)[c], 1.0f, sum);
@@ -286,20 +261,11 @@ cudaError_t MoeRoute(const MoeRouteArgs& args, cudaStream_t stream) {
   }
   if (args.rows == 0) return cudaSuccess;
   const int blocks = Blocks(args.rows, kRouteWarps);
-  if (args.experts <= 256) {
-    RouteKernel<8><<<blocks, kRouteWarps * 32, 0, stream>>>(args);
-  } else {
-    RouteKernel<kMaxPerLane><<<blocks, kRouteWarps * 32, 0, stream>>>(args);
-  }
-  return cudaGetLastError();
+  return LaunchInChain(args.experts <= 256 ? RouteKernel<8> : RouteKernel<kMaxPerLane>, blocks,
+                       kRouteWarps * 32, stream, args);
 }
 
-cudaError_t MoePlanSmall(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream) {
-  PlanSmallKernel<<<1, 1024, 0, stream>>>(args, plan);
-  return cudaGetLastError();
-}
-
-cudaError_t MoePlanLarge(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream) {
+cudaError_t MoePlanTiles(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream) {
   const int held = args.shape.held();
   const cudaError_t error =
       cudaMemsetAsync(plan.counts, 0, static_cast<size_t>(held) * sizeof(int32_t), stream);
@@ -312,10 +278,9 @@ cudaError_t MoePlanLarge(const MoeForwardArgs& args, const MoePlan& plan, cudaSt
   return cudaGetLastError();
 }
 
-cudaError_t MoeCombine(const MoeForwardArgs& args, const MoePlan& plan, const __nv_bfloat16* out,
-                       cudaStream_t stream) {
+cudaError_t MoeCombine(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream) {
   const int threads = std::min(1024, (args.shape.hidden / 8 + 31) / 32 * 32);
-  CombineKernel<<<static_cast<int>(args.rows), std::max(threads, 64), 0, stream>>>(args, plan, out);
+  CombineKernel<<<static_cast<int>(args.rows), std::max(threads, 64), 0, stream>>>(args, plan);
   return cudaGetLastError();
 }
 

@@ -9,8 +9,6 @@ namespace perigee::kernels::cuda {
 namespace {
 
 constexpr int64_t kRowBlock = 16384;
-constexpr int kMaxHeld = 1024;
-constexpr int kMaxTopK = 32;
 
 // Hands out aligned pieces; with no memory it only measures.
 class Pieces {
@@ -49,9 +47,7 @@ bool Aligned(const void* p) {
 }
 
 bool Valid(const MoeForwardArgs& a) {
-  const MoeShape& s = a.shape;
-  return s.experts > 0 && s.held() <= kMaxHeld && s.hidden > 0 && s.hidden % 8 == 0 && s.width > 0 &&
-         s.width % 8 == 0 && a.rows >= 0 && a.top_k > 0 && a.top_k <= kMaxTopK && a.x_stride % 8 == 0 &&
+  return MoeTakes(a.shape) && a.rows >= 0 && a.top_k > 0 && a.top_k <= kMoeMaxTopK && a.x_stride % 8 == 0 &&
          a.y_stride % 8 == 0 && Aligned(a.x) && Aligned(a.y) && Aligned(a.addend) &&
          reinterpret_cast<uintptr_t>(a.workspace) % 256 == 0;
 }
@@ -59,18 +55,18 @@ bool Valid(const MoeForwardArgs& a) {
 cudaError_t ForwardBlock(const MoeForwardArgs& args, cudaStream_t stream) {
   Pieces pieces(args.workspace);
   const MoePlan plan = Layout(args.shape, args.rows, args.top_k, pieces);
-  cudaError_t error;
-  if (args.rows <= kMoeSmallRows) {
-    error = MoePlanSmall(args, plan, stream);
-    if (error == cudaSuccess) error = MoeStream(args, plan, plan.rows, stream);
-  } else {
-    error = MoePlanLarge(args, plan, stream);
-    if (error == cudaSuccess) error = MoeTiles(args, plan, stream);
-  }
-  return error == cudaSuccess ? MoeCombine(args, plan, plan.rows, stream) : error;
+  if (args.rows <= kMoeSmallRows) return MoeStream(args, plan, stream);
+  cudaError_t error = MoePlanTiles(args, plan, stream);
+  if (error == cudaSuccess) error = MoeTiles(args, plan, stream);
+  return error == cudaSuccess ? MoeCombine(args, plan, stream) : error;
 }
 
 }  // namespace
+
+bool MoeTakes(const MoeShape& shape) {
+  return shape.experts > 0 && shape.held() <= kMoeMaxExperts && shape.hidden > 0 && shape.hidden % 8 == 0 &&
+         shape.width > 0 && shape.width % 8 == 0;
+}
 
 size_t MoeWorkspaceBytes(const MoeShape& shape, int64_t rows, int top_k) {
   Pieces pieces(nullptr);

@@ -16,13 +16,16 @@ namespace perigee::kernels::cuda {
 // in a graph. Errors: cudaErrorInvalidValue for a shape or alignment outside what is stated, before anything
 // is launched; else the error of the launch.
 
+inline constexpr int kMoeMaxExperts = 1024;
+inline constexpr int kMoeMaxTopK = 32;
+
 struct MoeRouteArgs {
   const float* logits = nullptr;  // [rows, experts], rows logits_stride elements apart
   int64_t logits_stride = 0;
   const float* bias = nullptr;  // [experts]: added for the choice alone
   int64_t rows = 0;
-  int experts = 0;  // at most 1024
-  int top_k = 0;    // at most 32
+  int experts = 0;  // at most kMoeMaxExperts
+  int top_k = 0;    // at most kMoeMaxTopK
   bool renormalize = true;
   float scaling_factor = 1;
   // Rows from *valid_rows on choose no expert (index -1, weight 0): padding of a captured step. Null: all are
@@ -44,8 +47,11 @@ struct MoeShape {
   int hidden = 0;  // multiple of 8
   int width = 0;   // multiple of 8
 
-  int held() const { return experts + (shared ? 1 : 0); }  // at most 1024
+  int held() const { return experts + (shared ? 1 : 0); }  // at most kMoeMaxExperts
 };
+
+// Whether the shape is within what is stated above.
+bool MoeTakes(const MoeShape& shape);
 
 // Tensor maps of the weights, to be copied to the device once (128 bytes each, 64-byte aligned): gate_up[e]
 // [2 * width, hidden] (gate rows, then up rows) and down[e] [hidden, width], device addresses of bf16,

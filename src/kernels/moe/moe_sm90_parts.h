@@ -15,7 +15,7 @@ struct MoeTile {
 
 // Arrays of one call in the workspace. An entry's place orders entries by expert.
 struct MoePlan {
-  int32_t* counts = nullptr;     // [held]; zero before MoePlanLarge
+  int32_t* counts = nullptr;     // [held]; how many entries each expert has
   int32_t* next = nullptr;       // [held]: next free place of each expert
   int32_t* num_tiles = nullptr;  // [1]
   MoeTile* tiles = nullptr;      // [held + entries / 256 + 1]
@@ -29,19 +29,13 @@ struct MoePlan {
 // memory gives back. At most 8, the columns of the product that streams.
 inline constexpr int64_t kMoeSmallRows = 8;
 
-// Places and tiles for up to kMoeSmallRows rows (one tile an expert), in one launch.
-cudaError_t MoePlanSmall(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream);
-// The same for any number of rows, and the rows gathered by place.
-cudaError_t MoePlanLarge(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream);
+// Up to kMoeSmallRows rows: y, by streaming weights. Of the plan only `act` is used.
+cudaError_t MoeStream(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream);
 
-// act = silu(gate) * up and then the outputs, by streaming weights (rows read from x) or by tiles (from
-// plan.rows).
-cudaError_t MoeStream(const MoeForwardArgs& args, const MoePlan& plan, __nv_bfloat16* out,
-                      cudaStream_t stream);
+// Any number of rows, in order: places, tiles and the rows gathered by place; act = silu(gate) * up and then
+// the outputs, over plan.rows; y from the outputs of the entries.
+cudaError_t MoePlanTiles(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream);
 cudaError_t MoeTiles(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream);
-
-// y from the outputs of the entries.
-cudaError_t MoeCombine(const MoeForwardArgs& args, const MoePlan& plan, const __nv_bfloat16* out,
-                       cudaStream_t stream);
+cudaError_t MoeCombine(const MoeForwardArgs& args, const MoePlan& plan, cudaStream_t stream);
 
 }  // namespace perigee::kernels::cuda

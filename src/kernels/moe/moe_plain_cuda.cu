@@ -4,23 +4,30 @@
 #include "kernels/elementwise_cuda.cuh"
 #include "kernels/moe/moe_cuda.h"
 
+// The mixture for shapes that the form for Hopper (moe_sm90.h) does not take: widths that are no multiples of
+// 8, more than 1024 experts or 32 choices.
+
 namespace perigee::kernels::cuda {
 namespace {
 
-constexpr int kWarpsPerBlock = 4;
-constexpr int kMaxExperts = 1024;
-
 // A warp a row: top_k times the largest of score + bias, lowest index among equals; then in ascending order.
-__global__ void __launch_bounds__(kWarpsPerBlock * 32)
-    RouteKernel(View<const float> logits, const float* bias, RouterOptions options, int32_t* experts,
-                float* weights) {
-  extern __shared__ float shared[];
-  const int lane = threadIdx.x % 32;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / 32;
-  if (row >= logits.rows) return;
+__global__ void __launch_bounds__(32)
+    RouteKernel(View<const float> logits, const float* bias, RouterOptions options, const int32_t* valid_rows,
+                int32_t* experts, float* weights) {
+  extern __shared__ float scores[];
+  const int lane = threadIdx.x;
+  const int64_t row = blockIdx.x;
   const int count = static_cast<int>(logits.cols);
   const int top_k = static_cast<int>(options.top_k);
-  float* scores = shared + (threadIdx.x / 32) * 2 * count;
+  experts += row * top_k;
+  weights += row * top_k;
+  if (valid_rows != nullptr && row >= *valid_rows) {
+    for (int k = lane; k < top_k; k += 32) {
+      experts[k] = -1;
+      weights[k] = 0;
+    }
+    return;
+  }
   float* biased = scores + count;
   for (int e = lane; e < count; e += 32) {
     scores[e] = 1.0f / (1.0f + expf(-logits.Row(row)[e]));
@@ -49,18 +56,16 @@ __global__ void __launch_bounds__(kWarpsPerBlock * 32)
     if (lane == 0) {
       biased[index] = -INFINITY;
       int at = k;
-      for (; at > 0 && experts[row * top_k + at - 1] > index; --at) {
-        experts[row * top_k + at] = experts[row * top_k + at - 1];
-      }
-      experts[row * top_k + at] = index;
+      for (; at > 0 && experts[at - 1] > index; --at) experts[at] = experts[at - 1];
+      experts[at] = index;
     }
     __syncwarp();
   }
   if (lane != 0) return;
   float sum = 0;
-  for (int k = 0; k < top_k; ++k) sum += scores[experts[row * top_k + k]];
+  for (int k = 0; k < top_k; ++k) sum += scores[experts[k]];
   const float scale = options.renormalize ? options.scaling_factor / (sum + 1e-20f) : options.scaling_factor;
-  for (int k = 0; k < top_k; ++k) weights[row * top_k + k] = scores[experts[row * top_k + k]] * scale;
+  for (int k = 0; k < top_k; ++k) weights[k] = scores[experts[k]] * scale;
 }
 
 // The rows of a batch grouped by expert, all on the device: entry i of expert e is place begin[e] + i of
@@ -192,32 +197,32 @@ Grouping GroupByExpert(const KernelContext& context, const Routing& routing, int
 
 }  // namespace
 
-void RouteTopK(const KernelContext& context, ConstMatrixF logits, std::span<const float> bias,
-               const RouterOptions& options, const Routing& routing) {
-  if (logits.rows == 0) return;
-  PERIGEE_CHECK(logits.cols <= kMaxExperts);
-  const auto shared = static_cast<size_t>(kWarpsPerBlock * 2 * logits.cols) * sizeof(float);
-  RouteKernel<<<Blocks(logits.rows, kWarpsPerBlock), kWarpsPerBlock * 32, shared, StreamOf(context)>>>(
-      {logits.data, logits.rows, logits.cols, logits.stride}, bias.data(), options, routing.experts.data(),
-      routing.weights.data());
+void RouteTopKPlain(const KernelContext& context, ConstMatrixF logits, std::span<const float> bias,
+                    const RouterOptions& options, const Routing& routing) {
+  const auto shared = static_cast<size_t>(2 * logits.cols) * sizeof(float);
+  PERIGEE_CUDA_CHECK(cudaFuncSetAttribute(RouteKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(shared)));
+  RouteKernel<<<static_cast<unsigned>(logits.rows), 32, shared, StreamOf(context)>>>(
+      {logits.data, logits.rows, logits.cols, logits.stride}, bias.data(), options, context.valid_rows,
+      routing.experts.data(), routing.weights.data());
   CheckLaunch();
 }
 
-void MoeForward(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
-                ConstMatrix x, Matrix y) {
-  if (x.rows == 0) return;
+void MoeForwardPlain(const KernelContext& context, const MoeWeights& weights, const Routing& routing,
+                     ConstMatrix x, Matrix y) {
   const Workspace::Scope scope(*context.workspace);
   const auto experts = static_cast<int64_t>(weights.experts.size());
   const int64_t width = weights.experts[0].down.in();
   const int64_t entries = x.rows * routing.top_k;
   const Grouping g = GroupByExpert(context, routing, weights.first_expert, experts);
-  const auto* addresses = weights.addresses.As<const BFloat16*>();
+  const auto* gate_up_of = weights.table.addresses.As<const BFloat16*>();
+  const auto* down_of = gate_up_of + experts + (weights.table.shared ? 1 : 0);
   const Matrix gate_up = context.Room(entries, 2 * width);
-  GroupedGemm(context, x, static_cast<int>(routing.top_k), addresses, experts, x.rows, g, gate_up);
+  GroupedGemm(context, x, static_cast<int>(routing.top_k), gate_up_of, experts, x.rows, g, gate_up);
   const Matrix gate = gate_up.Cols(0, width);
   SiluMul(context, gate, gate_up.Cols(width, width), gate);
   const Matrix down = context.Room(entries, x.cols);
-  GroupedGemm(context, gate, 1, addresses + experts, experts, x.rows, g, down);
+  GroupedGemm(context, gate, 1, down_of, experts, x.rows, g, down);
   const bool has_shared = weights.shared.down.in() > 0;
   if (has_shared) GatedMlp(context, weights.shared, x, y);
   const auto from = ViewOf<__nv_bfloat16>(ConstMatrix(down));

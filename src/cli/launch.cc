@@ -127,6 +127,7 @@ StatusOr<LoadedModel> LoadModel(const ModelFlags& flags, comm::ProcessRanks* ran
   LoadedModel model;
   PERIGEE_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::Load(flags.engine.model_path));
   engine::EngineConfig config = flags.engine;
+  config.tokenizer_ids = model.tokenizer->vocab_size();
   for (const char* name : {"[EOS]", "[EOT]"}) {
     if (const auto id = model.tokenizer->SpecialId(name)) config.extra_stop_ids.push_back(*id);
   }

@@ -40,6 +40,8 @@ struct EngineConfig {
   Device device = Device::kCpu;
   ParallelOptions parallel;
   uint64_t seed = 0;  // of unseeded requests; default: drawn once, so that two runs differ
+  // Ids of the caller's tokenizer, which must be as many as the model's; 0: not compared.
+  int64_t tokenizer_ids = 0;
   // Ids that end an answer besides those that the model folder names: the tokenizer's [EOS] and [EOT].
   std::vector<TokenId> extra_stop_ids;
   // Called while weights load with (bytes done, bytes in all); may be empty.

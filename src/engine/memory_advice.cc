@@ -19,8 +19,12 @@ class Adviser {
     ResolveSteps(&usual_);
   }
 
-  std::string Advice() {
+  // wanted: bytes of what was given.
+  std::string Advice(uint64_t wanted) {
     if (Find()) return StrCat("would fit:", Flags());
+    if (const auto fraction = FractionFor(wanted)) {
+      return StrCat("would fit: --mem-fraction-static ", *fraction);
+    }
     // At its least.
     const uint64_t least = sized_.memory.Total();
     if (const auto fraction = FractionFor(least)) {
@@ -38,7 +42,7 @@ class Adviser {
   }
 
   // What was given becomes a default, which gives way by itself.
-  bool FitsWithout(int64_t EngineConfig::* size) {
+  bool FitsWithout(int64_t EngineConfig::*size) {
     if (now_.*size == 0) return false;
     now_.*size = 0;
     return Fits();
@@ -133,7 +137,7 @@ Status CheckFits(const EngineConfig& given, const Sized& sized, const ModelCosts
              HumanBytes(sum.snapshots), ", workspace ", HumanBytes(sum.workspace), "; it may take ",
              HumanBytes(memory.budget_bytes), " (--mem-fraction-static ", memory.fraction, " of ",
              HumanBytes(memory.memory_bytes), ", of which ", HumanBytes(memory.available_bytes),
-             " are free); ", Adviser(given, model, machine).Advice()));
+             " are free); ", Adviser(given, model, machine).Advice(memory.Total())));
 }
 
 }  // namespace perigee::engine

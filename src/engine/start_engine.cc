@@ -125,13 +125,23 @@ struct Opened {
   std::unique_ptr<model::ModelFiles> files;
 };
 
+// The special tokens come after the others: where the counts differ, every one of them is another.
+Status CheckTokenizer(const EngineConfig& config, int64_t vocab_size) {
+  if (config.tokenizer_ids == 0 || config.tokenizer_ids == vocab_size) return Status::Ok();
+  return InvalidArgument(StrCat(config.model_path, ": the tokenizer has ", config.tokenizer_ids,
+                                " ids, special tokens included, but vocab_size in config.json is ",
+                                vocab_size, ": they must be as many; the files are not of one model"));
+}
+
 StatusOr<Opened> Open(const EngineConfig& config) {
   PERIGEE_RETURN_IF_ERROR(CheckConfig(config));
   Opened opened;
   PERIGEE_ASSIGN_OR_RETURN(opened.parallel, ResolveParallel(config.parallel));
   PERIGEE_ASSIGN_OR_RETURN(opened.rates, ReadRates(config.parallel));
   PERIGEE_ASSIGN_OR_RETURN(opened.files, model::OpenModel(config.model_path));
-  PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, opened.files->footprint().sizes()));
+  const model::ModelSizes sizes = opened.files->footprint().sizes();
+  PERIGEE_RETURN_IF_ERROR(CheckTokenizer(config, sizes.vocab_size));
+  PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, sizes));
   PERIGEE_ASSIGN_OR_RETURN(opened.machine, ReadMachine(config.device));
   if (config.device != Device::kCpu) PERIGEE_RETURN_IF_ERROR(kernels::cuda::CheckLibraries());
   return opened;

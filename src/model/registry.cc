@@ -51,7 +51,7 @@ StatusOr<std::unique_ptr<ModelFiles>> OpenKimiLinear(const std::string& folder,
     LogWarning(StrCat(folder, "/config.json: keys that are not known here and have no effect: ",
                       StrJoin(config.unknown_keys, ", ")));
   }
-  PERIGEE_ASSIGN_OR_RETURN(std::vector<int32_t> stop_ids, ReadGenerationStopIds(folder));
+  PERIGEE_ASSIGN_OR_RETURN(std::vector<int32_t> stop_ids, ReadGenerationStopIds(folder, config.vocab_size));
   stop_ids.insert(stop_ids.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
   std::sort(stop_ids.begin(), stop_ids.end());
   stop_ids.erase(std::unique(stop_ids.begin(), stop_ids.end()), stop_ids.end());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "e2e/process.h"
+#include "testing/safetensors_writer.h"
 
 namespace perigee::testing {
 namespace {
@@ -101,6 +102,37 @@ TEST(CommandLine, GenerateStreamsAndEndsTheLine) {
   const Finished cut = Perigee({"generate", "--chat", "Hello", "--max-tokens", "2"});
   EXPECT_EQ(cut.exit_code, 0) << cut.err;
   EXPECT_EQ(cut.out, "Hello!\n");
+}
+
+// Files that are not of one model are found before weights are read.
+TEST(CommandLine, TokenizerAndStopIdsMustBeOfTheModelsVocabulary) {
+  namespace fs = std::filesystem;
+  const auto refusal = [](const std::string& file, const std::string& contents) {
+    const test::TempFolder folder;
+    for (const auto& entry : fs::directory_iterator(PERIGEE_MODELS "/tiny-kimi-linear"))
+      fs::create_symlink(entry.path(), folder.File(entry.path().filename().string()));
+    fs::remove(folder.File(file));
+    folder.Write(file, contents);
+    const Finished finished = Perigee({"generate", "--model-path", folder.path(), "--prompt", "a"});
+    EXPECT_EQ(finished.exit_code, 1);
+    const size_t error = finished.err.find("perigee: ");
+    EXPECT_EQ(finished.err.find('\n', error), finished.err.size() - 1) << finished.err;
+    return finished.err;
+  };
+  const std::string ranks = test::ReadAll(PERIGEE_MODELS "/tiny-kimi-linear/tiktoken.model");
+  const size_t last_line = ranks.rfind('\n', ranks.size() - 2) + 1;
+  EXPECT_THAT(
+      refusal("tiktoken.model", ranks.substr(0, last_line)),
+      HasSubstr("the tokenizer has 2047 ids, special tokens included, but vocab_size in config.json is "
+                "2048"));
+  EXPECT_THAT(refusal("tiktoken.model", ranks + "bm90IGEgdG9rZW4gb2YgaXRz 1792\n"),
+              HasSubstr("the tokenizer has 2049 ids"));
+  EXPECT_THAT(refusal("generation_config.json", R"({"eos_token_id": [1794, 2048]})"),
+              HasSubstr("generation_config.json: eos_token_id: is 2048, expected an integer from 0 to 2047"));
+  std::string config = test::ReadAll(PERIGEE_MODELS "/tiny-kimi-linear/config.json");
+  const std::string eos = "\"eos_token_id\": ";
+  config.insert(config.find(eos) + eos.size(), "9");
+  EXPECT_THAT(refusal("config.json", config), HasSubstr("config.json: eos_token_id: is 91794"));
 }
 
 // Nobody gets what is written.

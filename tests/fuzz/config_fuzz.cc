@@ -23,9 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     PERIGEE_CHECK(config.status().message().starts_with("FILE: "));
     PERIGEE_CHECK(config.status().message().find('\n') == std::string::npos);
   }
-  const auto ids = perigee::model::ParseGenerationStopIds(json, "FILE");
+  const auto ids = perigee::model::ParseGenerationStopIds(json, 512, "FILE");
   if (ids.ok()) {
-    for (int32_t id : *ids) PERIGEE_CHECK(id >= 0);
+    for (int32_t id : *ids) PERIGEE_CHECK(id >= 0 && id < 512);
   }
   return 0;
 }

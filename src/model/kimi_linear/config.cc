@@ -143,7 +143,7 @@ void ReadSizes(ConfigReader& in, KimiLinearConfig& c) {
   c.routed_scaling_factor = in.PositiveDouble({"routed_scaling_factor"}, 1e6);
   c.moe_renormalize = in.Bool({"moe_renormalize", "norm_topk_prob"});
 
-  for (int64_t id : in.IntOrList({"eos_token_id"}, 0, kMaxId))
+  for (int64_t id : in.IntOrList({"eos_token_id"}, 0, c.vocab_size - 1))
     c.eos_token_ids.push_back(static_cast<int32_t>(id));
   c.bos_token_id = static_cast<int32_t>(in.OptionalInt({"bos_token_id"}, -1, kMaxId).value_or(-1));
   c.pad_token_id = static_cast<int32_t>(in.OptionalInt({"pad_token_id"}, -1, kMaxId).value_or(-1));
@@ -308,20 +308,23 @@ StatusOr<KimiLinearConfig> ReadKimiLinearConfig(const std::string& folder) {
   return ParseKimiLinearConfig(AsText(file), path);
 }
 
-StatusOr<std::vector<int32_t>> ParseGenerationStopIds(std::string_view json, const std::string& where) {
+StatusOr<std::vector<int32_t>> ParseGenerationStopIds(std::string_view json, int64_t vocab_size,
+                                                      const std::string& where) {
   PERIGEE_ASSIGN_OR_RETURN(ConfigReader in, ConfigReader::Parse(json, where));
   std::vector<int32_t> ids;
-  for (int64_t id : in.IntOrList({"eos_token_id"}, 0, kMaxId)) ids.push_back(static_cast<int32_t>(id));
+  for (int64_t id : in.IntOrList({"eos_token_id"}, 0, vocab_size - 1)) {
+    ids.push_back(static_cast<int32_t>(id));
+  }
   PERIGEE_RETURN_IF_ERROR(in.status());
   return ids;
 }
 
-StatusOr<std::vector<int32_t>> ReadGenerationStopIds(const std::string& folder) {
+StatusOr<std::vector<int32_t>> ReadGenerationStopIds(const std::string& folder, int64_t vocab_size) {
   const std::string path = PathIn(folder, "generation_config.json");
   StatusOr<MappedFile> file = OpenJson(path);
   if (!file.ok() && file.status().code() == StatusCode::kNotFound) return std::vector<int32_t>{};
   PERIGEE_RETURN_IF_ERROR(file.status());
-  return ParseGenerationStopIds(AsText(*file), path);
+  return ParseGenerationStopIds(AsText(*file), vocab_size, path);
 }
 
 }  // namespace perigee::model

@@ -60,8 +60,9 @@ StatusOr<KimiLinearConfig> ParseKimiLinearConfig(std::string_view json, const st
 StatusOr<KimiLinearConfig> ReadKimiLinearConfig(const std::string& folder);
 
 // The end-of-sequence ids of generation_config.json (one or a list): none when the file or the key is absent.
-StatusOr<std::vector<int32_t>> ParseGenerationStopIds(std::string_view json, const std::string& where);
-StatusOr<std::vector<int32_t>> ReadGenerationStopIds(const std::string& folder);
+StatusOr<std::vector<int32_t>> ParseGenerationStopIds(std::string_view json, int64_t vocab_size,
+                                                      const std::string& where);
+StatusOr<std::vector<int32_t>> ReadGenerationStopIds(const std::string& folder, int64_t vocab_size);
 
 // The published configuration of a named shape ("kimi-linear-48b"), for planning without weights. Unknown
 // names list the known ones.

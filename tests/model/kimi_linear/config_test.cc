@@ -452,7 +452,7 @@ TEST(KimiLinearConfig, RefusesWhatIsNoJsonObject) {
 }
 
 TEST(GenerationStopIds, OneOrAListOrNone) {
-  const auto parse = [](std::string_view json) { return ParseGenerationStopIds(json, "g.json"); };
+  const auto parse = [](std::string_view json) { return ParseGenerationStopIds(json, 10, "g.json"); };
   EXPECT_THAT(*parse(R"({"eos_token_id": 5, "max_length": 7})"), ElementsAre(5));
   EXPECT_THAT(*parse(R"({"eos_token_id": [5, 9]})"), ElementsAre(5, 9));
   EXPECT_THAT(*parse(R"({"eos_token_id": null})"), ElementsAre());
@@ -460,17 +460,19 @@ TEST(GenerationStopIds, OneOrAListOrNone) {
   EXPECT_THAT(parse(R"({"eos_token_id": "5"})").status().message(),
               HasSubstr("g.json: eos_token_id: is \"5\""));
   EXPECT_THAT(parse(R"({"eos_token_id": -5})").status().message(), HasSubstr("is -5"));
+  EXPECT_THAT(parse(R"({"eos_token_id": [9, 10]})").status().message(),
+              HasSubstr("g.json: eos_token_id: is 10, expected an integer from 0 to 9"));
   EXPECT_FALSE(parse("[5]").ok());
 }
 
 TEST(GenerationStopIds, TheFileMayBeAbsentButNotBroken) {
   test::TempFolder folder;
-  ASSERT_TRUE(ReadGenerationStopIds(folder.path()).ok());
-  EXPECT_THAT(*ReadGenerationStopIds(folder.path()), ElementsAre());
+  ASSERT_TRUE(ReadGenerationStopIds(folder.path(), 10).ok());
+  EXPECT_THAT(*ReadGenerationStopIds(folder.path(), 10), ElementsAre());
   folder.Write("generation_config.json", R"({"eos_token_id": [3]})");
-  EXPECT_THAT(*ReadGenerationStopIds(folder.path()), ElementsAre(3));
+  EXPECT_THAT(*ReadGenerationStopIds(folder.path(), 10), ElementsAre(3));
   folder.Write("generation_config.json", R"({"eos_token_id": [3)");
-  EXPECT_THAT(ReadGenerationStopIds(folder.path()).status().message(),
+  EXPECT_THAT(ReadGenerationStopIds(folder.path(), 10).status().message(),
               HasSubstr(folder.File("generation_config.json") + ": is not valid JSON"));
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "server/health.h"
 #include "server/health_probes.h"
@@ -117,6 +118,17 @@ class Server::Impl {
     return count.get_future().get();
   }
 
+  // The sampler's thread.
+  void LogChange(const Status& health) {
+    if (health.ok() == healthy_) return;
+    healthy_ = health.ok();
+    if (healthy_) {
+      LogInfo("the engine gets on again: /health is 200");
+    } else {
+      LogError(StrCat("/health is 503: ", health.message()));
+    }
+  }
+
   void SampleHealth(engine::Engine* engine) {
     std::unique_lock lock(mutex_);
     while (!stopped_) {
@@ -124,6 +136,7 @@ class Server::Impl {
       const HealthMonitor::Clock::time_point now = HealthMonitor::Clock::now();
       health_.Observe(engine->stats(), now);
       probes_->Expire(*engine, now);
+      LogChange(health_.Check(now));
       lock.lock();
       stop_called_.wait_for(lock, SamplingInterval(options_.stall_limit), [&] { return stopped_; });
     }
@@ -144,6 +157,7 @@ class Server::Impl {
   bool stopping_ = false;  // Stop was called
   bool stopped_ = false;   // and nothing is served any more
   std::thread health_sampler_;
+  bool healthy_ = true;  // as the sampler last saw it
 };
 
 StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What needs a GPU: the kernels and the forward pass of the CUDA backend, then the same under compute-sanitizer.
+# What needs a GPU: the kernels and the forward pass of the CUDA backend, the memory plan held to the byte, then the
+# kernels under compute-sanitizer.
 # Usage: tools/gpu_suite.sh [BUILD_FOLDER]; the folder is a build of the preset cuda-release.
 set -uo pipefail
 build=${1:-build/cuda-release}
@@ -12,6 +13,7 @@ run() {
 }
 
 for suite in "${suites[@]}"; do run "$suite" --gtest_brief=1; done
+run "$build/tests/engine_memory_plan_test" --gtest_brief=1 --gtest_filter='Cuda/*'
 for tool in memcheck initcheck; do
   run compute-sanitizer --tool "$tool" --error-exitcode 9 "${suites[0]}" --gtest_brief=1
 done

@@ -37,9 +37,10 @@ std::string MemoryText(const MemoryPlan& plan) {
                 " of ", HumanBytes(plan.memory_bytes), " of the ",
                 plan.device == Device::kCpu ? "machine" : "GPU", ", ", HumanBytes(plan.available_bytes),
                 " free)\n");
-  out += StrCat("fits: ", Count(plan.tokens), " tokens at ", HumanBytes(Sum(plan.bytes_per_token)), ", ",
-                Count(plan.sequences), " requests at ", HumanBytes(Sum(plan.bytes_per_sequence)),
-                "; longest request: ", Count(plan.LongestRequest()), " tokens");
+  out += StrCat(plan.Fits() ? "fits: " : "does not fit: ", Count(plan.tokens), " tokens at ",
+                HumanBytes(Sum(plan.bytes_per_token)), ", ", Count(plan.sequences), " requests at ",
+                HumanBytes(Sum(plan.bytes_per_sequence)), "; longest request: ", Count(plan.LongestRequest()),
+                " tokens");
   if (plan.tokens < plan.context_length) {
     out += StrCat(" (the pool; the context length is ", Count(plan.context_length), ")");
   }

@@ -15,7 +15,9 @@ namespace perigee::kernels {
 // uses it.
 class DeviceContext {
  public:
-  // Held from the start on a device: a step of the largest model in its usual chunks needs no more.
+  // Held from the start on a device unless a plan says more: a step of the largest model in its usual chunks
+  // needs no more. What a library allocates by itself (handles, code) and the metadata of steps come on top,
+  // some hundred MiB that the memory plan leaves to the part that it does not claim.
   static constexpr size_t kScratchBytes = size_t{4} << 30;
 
   // scratch_bytes: held from the start; 0: kScratchBytes on a device, and on the CPU what is used. Counted in

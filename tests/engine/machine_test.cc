@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
+#include <vector>
 
 namespace perigee::engine {
 namespace {
@@ -59,6 +61,44 @@ TEST_F(GroupMemoryTest, NoLimitIsNoLimit) {
   Write("/proc/self/cgroup", "0::/a\n");
   Write("/sys/fs/cgroup/a/memory.max", "max\n");
   EXPECT_FALSE(Read().has_value());
+}
+
+// Whatever the kernel's files hold, a limit is one that a file names. The root group's limit is a number, so
+// that there always is one.
+TEST_F(GroupMemoryTest, AnyTextIsReadToSomeEnd) {
+  std::mt19937 random(20);
+  const std::vector<std::string> words = {"0::",
+                                          "/",
+                                          "a",
+                                          "..",
+                                          ":",
+                                          "7:memory:",
+                                          ",memory,",
+                                          "\n",
+                                          " ",
+                                          "max",
+                                          "4096",
+                                          "anon",
+                                          "99999999999999999999",
+                                          "-1",
+                                          "\xff",
+                                          "total_rss"};
+  const auto text = [&](int most) {
+    std::string out;
+    for (int n = static_cast<int>(random() % static_cast<unsigned>(most)); n > 0; --n)
+      out += words[random() % words.size()];
+    return out;
+  };
+  for (int i = 0; i < 300; ++i) {
+    Write("/proc/self/cgroup", text(12) + "\n0::/a/b\n" + text(12));
+    for (const char* file : {"/a/b/memory.max", "/a/memory.max", "/a/memory.stat", "/a/memory.current"})
+      Write(std::string("/sys/fs/cgroup") + file, text(3));
+    Write("/sys/fs/cgroup/memory.max", "12345\n");
+    const auto group = Read();
+    ASSERT_TRUE(group.has_value());
+    EXPECT_TRUE(group->limit_bytes == 4096 || group->limit_bytes == 12345 || group->limit_bytes == 0)
+        << group->limit_bytes;
+  }
 }
 
 TEST(MachineTest, ReadsThisMachine) {

@@ -185,6 +185,7 @@ TEST(MemoryBudget, SaysWhenNothingFits) {
   const Machine small = Of(19 * kMega);
   EXPECT_THAT(CheckFits(Flags(), Decided(Flags(), small), TwoRanks(), small).message(),
               AllOf(HasSubstr("it takes 18.30 MiB"), HasSubstr(" at the least: ")));
+  EXPECT_THAT(MemoryText(Decided(Flags(), small).memory), HasSubstr("\ndoes not fit: 1,024 tokens at "));
   // Four fifths are too little for anything, all of it is enough.
   const Machine enough = Of(23 * kMega);
   const Status refused = CheckFits(Flags(), Decided(Flags(), enough), TwoRanks(), enough);

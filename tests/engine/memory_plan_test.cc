@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine_config.h"
+#include "testing/device.h"
 
 namespace perigee::engine {
 namespace {
@@ -21,6 +22,7 @@ struct Spread {
   std::string layout;
   std::string form;
   std::string kda;
+  Device device = Device::kCpu;
 };
 
 EngineConfig Config(const Spread& s) {
@@ -31,6 +33,7 @@ EngineConfig Config(const Spread& s) {
                       .chunked_prefill_size = 192,
                       .threads = 3};
   config.state_snapshots = 3;
+  config.device = s.device;
   config.parallel = {.tp = s.tp, .attn_cp = s.cp, .ep = s.ep, .enable_prefill_cp = s.cp > 1};
   if (s.cp > 1) config.parallel.cp_strategy = "zigzag";
   config.parallel.cp_layout = s.layout;
@@ -63,6 +66,7 @@ void RunLargestSteps(Engine& engine) {
 class MemoryPlanTest : public ::testing::TestWithParam<Spread> {};
 
 TEST_P(MemoryPlanTest, PeakIsThePlanToTheByte) {
+  if (GetParam().device != Device::kCpu) SKIP_WITHOUT_GPU();
   auto engine = StartEngine(Config(GetParam()));
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   const MemoryPlan& plan = (*engine)->model_info().memory;
@@ -95,6 +99,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Spread{kRandom + "eight_heads", 2, 2, 1, "", "auto"},
                       Spread{kRandom + "eight_heads", 4, 4, 1, "", "", "state"},
                       Spread{kRandom + "eight_heads", 4, 2, 1, "", "", "auto"}));
+
+INSTANTIATE_TEST_SUITE_P(Cuda, MemoryPlanTest,
+                         ::testing::Values(Spread{.model = PERIGEE_MODELS "/tiny-kimi-linear",
+                                                  .device = Device::kCuda},
+                                           Spread{.model = kRandom + "odd_f32", .device = Device::kCuda}));
 
 }  // namespace
 }  // namespace perigee::engine

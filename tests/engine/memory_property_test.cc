@@ -16,9 +16,10 @@ namespace {
 
 // Mostly the default, else anything up to `most`.
 int64_t Given(int64_t most) {
-  return *rc::gen::weightedOneOf<int64_t>({{2, rc::gen::just<int64_t>(0)},
-                                           {1, rc::gen::inRange<int64_t>(1, most + 1)},
-                                           {1, rc::gen::inRange<int64_t>(1, std::min<int64_t>(most, 300) + 1)}});
+  return *rc::gen::weightedOneOf<int64_t>(
+      {{2, rc::gen::just<int64_t>(0)},
+       {1, rc::gen::inRange<int64_t>(1, most + 1)},
+       {1, rc::gen::inRange<int64_t>(1, std::min<int64_t>(most, 300) + 1)}});
 }
 
 ModelCosts AnyModel() {
@@ -111,7 +112,8 @@ TEST(MemoryProperty, PlansStayWithinTheBudgetOrAreRefusedWithFlagsThatDo) {
     rc::detail::printResultMessage(result, std::cerr);
     FAIL();
   }
-  std::cerr << seen.fit << " fit, " << seen.advised << " refused with advice, " << seen.hopeless << " without\n";
+  std::cerr << seen.fit << " fit, " << seen.advised << " refused with advice, " << seen.hopeless
+            << " without\n";
   EXPECT_GT(seen.fit, kCases / 20);
   EXPECT_GT(seen.advised, kCases / 20);
 }

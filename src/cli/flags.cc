@@ -188,6 +188,14 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
   engine::EngineConfig* engine = &flags->engine;
   AddText(app, "--model-path", "DIR", "HuggingFace model folder; without it the bundled model",
           &engine->model_path);
+  AddValue(app, "--load-format", "NAME", "Where weights come from: safetensors, or dummy for random ones (safetensors)",
+           [engine](const std::string& text) -> std::string {
+             if (text != "safetensors" && text != "dummy") return "safetensors, dummy";
+             engine->dummy_weights = text == "dummy";
+             return "";
+           });
+  AddText(app, "--shape", "NAME", "With dummy weights: a known shape (kimi-linear-48b); --model-path then gives the tokenizer",
+          &engine->shape);
   AddSizeFlags(app, engine);
   AddValue(app, "--seed", "N", "Seed of requests that bring none (another in every run)",
            [engine](const std::string& text) -> std::string {

@@ -18,6 +18,8 @@ namespace perigee::cli {
 // Flags of every command that loads a model. An empty engine.model_path means the bundled model.
 struct ModelFlags {
   engine::EngineConfig engine;
+  // Folder of the tokenizer, known once the model is prepared.
+  std::string tokenizer_path;
   LogLevel log_level = LogLevel::kWarning;
   // Longest time without progress: of the engine (serve), of a step and of a rank that is a process.
   int64_t watchdog_seconds = 300;

@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kBundledModel[] = "tiny-kimi-linear";
+constexpr char kTokenizerFile[] = "tiktoken.model";
 
 // How long rank 0 may take to answer its clients after a rank was lost.
 constexpr std::chrono::seconds kAnswerTime{4};
@@ -71,13 +72,18 @@ Status PrepareModel(ModelFlags* flags, bool quiet) {
   if (path.empty()) {
     PERIGEE_ASSIGN_OR_RETURN(path, FindBundledModel());
     if (!quiet) {
-      std::fprintf(stderr, "no --model-path given: using the bundled model %s (%s)\n", kBundledModel,
-                   path.c_str());
+      std::fprintf(stderr, "no --model-path given: using the %sbundled model %s (%s)\n",
+                   flags->engine.shape.empty() ? "" : "tokenizer of the ", kBundledModel, path.c_str());
     }
   }
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     return NotFound(StrCat("--model-path ", Quoted(path, 300), " is not a folder"));
+  }
+  flags->tokenizer_path = path;
+  // A configuration without a tokenizer has no text of its own: any ids will do for random weights.
+  if (flags->engine.dummy_weights && !fs::exists(fs::path(path) / kTokenizerFile, error)) {
+    PERIGEE_ASSIGN_OR_RETURN(flags->tokenizer_path, FindBundledModel());
   }
   return Status::Ok();
 }
@@ -125,7 +131,7 @@ Status ConcludeRanks(comm::ProcessRanks* ranks, Status result) {
 
 StatusOr<LoadedModel> LoadModel(const ModelFlags& flags, comm::ProcessRanks* ranks) {
   LoadedModel model;
-  PERIGEE_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::Load(flags.engine.model_path));
+  PERIGEE_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::Load(flags.tokenizer_path));
   engine::EngineConfig config = flags.engine;
   config.tokenizer_ids = model.tokenizer->vocab_size();
   for (const char* name : {"[EOS]", "[EOT]"}) {
@@ -137,7 +143,7 @@ StatusOr<LoadedModel> LoadModel(const ModelFlags& flags, comm::ProcessRanks* ran
 }
 
 Status CheckTemplate(const ModelFlags& flags) {
-  PERIGEE_ASSIGN_OR_RETURN(const std::string jinja, ReadChatTemplate(flags.engine.model_path));
+  PERIGEE_ASSIGN_OR_RETURN(const std::string jinja, ReadChatTemplate(flags.tokenizer_path));
   const std::vector<std::string> findings = text::UnrenderedTemplateFeatures(jinja);
   if (findings.empty()) return Status::Ok();
   const std::string message = StrCat("the chat template of ", flags.engine.model_path,

@@ -13,7 +13,7 @@
 namespace perigee::cli {
 
 // Applies the log level, fills an empty model path with the bundled model (and says so on standard error
-// unless `quiet`) and checks that the folder is there.
+// unless `quiet`), checks that the folder is there and says whose tokenizer is used.
 Status PrepareModel(ModelFlags* flags, bool quiet = false);
 
 // Joins the ranks when mpirun has started this process, else gives null. First of all, since mpirun waits for

@@ -42,6 +42,7 @@ std::string Url(const std::string& host, int port) {
 Status Serve(ServeFlags flags, SignalWatcher& signals, comm::ProcessRanks* ranks) {
   PERIGEE_RETURN_IF_ERROR(PrepareModel(&flags.model));
   PERIGEE_RETURN_IF_ERROR(CheckTemplate(flags.model));
+  if (flags.served_model_name.empty()) flags.served_model_name = flags.model.engine.shape;
   LoadedModel model;  // outlives the server
   PERIGEE_ASSIGN_OR_RETURN(
       const std::unique_ptr<server::Server> server,

@@ -45,6 +45,9 @@ Status CheckConfig(const EngineConfig& config) {
     return UsageError(StrCat("--device ", DeviceName(config.device), ": one rank runs on a GPU; --tp ",
                              config.parallel.tp, " is for --device cpu"));
   }
+  if (!config.shape.empty() && !config.dummy_weights) {
+    return UsageError(StrCat("--shape ", config.shape, ": a shape has no weights; give --load-format dummy with it"));
+  }
   if (const auto parallel = ResolveParallel(config.parallel); !parallel.ok()) return parallel.status();
   if (config.max_prefill_tokens > 0 && config.max_prefill_tokens < config.chunked_prefill_size) {
     return UsageError(StrCat("--max-prefill-tokens ", config.max_prefill_tokens,

@@ -20,6 +20,9 @@ namespace perigee::engine {
 // Zero means "decide for me"; DecideSizes writes the decided value back.
 struct EngineConfig {
   std::string model_path;
+  // Random weights, by `seed`: of model_path only config.json is read, and with a shape's name nothing.
+  bool dummy_weights = false;
+  std::string shape;
   int64_t context_length = 0;        // default: the model's own maximum
   int64_t max_running_requests = 0;  // default 64
   int64_t max_total_tokens = 0;      // default: see DecideSizes (memory_budget.h)

@@ -117,6 +117,12 @@ void WarnOfOddChunks(const EngineConfig& config) {
                     " is not a multiple of ", cache::kBlockTokens));
 }
 
+StatusOr<std::unique_ptr<model::ModelFiles>> OpenFiles(const EngineConfig& config) {
+  if (!config.shape.empty()) return model::OpenDummyShape(config.shape, config.seed);
+  if (config.dummy_weights) return model::OpenDummyModel(config.model_path, config.seed);
+  return model::OpenModel(config.model_path);
+}
+
 // What is known before any weight is read.
 struct Opened {
   ParallelPlan parallel;
@@ -128,6 +134,8 @@ struct Opened {
 // The special tokens come after the others: where the counts differ, every one of them is another.
 Status CheckTokenizer(const EngineConfig& config, int64_t vocab_size) {
   if (config.tokenizer_ids == 0 || config.tokenizer_ids == vocab_size) return Status::Ok();
+  // Random weights mean nothing: ids that the tokenizer does not know have no text.
+  if (config.dummy_weights && config.tokenizer_ids < vocab_size) return Status::Ok();
   return InvalidArgument(StrCat(config.model_path, ": the tokenizer has ", config.tokenizer_ids,
                                 " ids, special tokens included, but vocab_size in config.json is ",
                                 vocab_size, ": they must be as many; the files are not of one model"));
@@ -138,7 +146,7 @@ StatusOr<Opened> Open(const EngineConfig& config) {
   Opened opened;
   PERIGEE_ASSIGN_OR_RETURN(opened.parallel, ResolveParallel(config.parallel));
   PERIGEE_ASSIGN_OR_RETURN(opened.rates, ReadRates(config.parallel));
-  PERIGEE_ASSIGN_OR_RETURN(opened.files, model::OpenModel(config.model_path));
+  PERIGEE_ASSIGN_OR_RETURN(opened.files, OpenFiles(config));
   const model::ModelSizes sizes = opened.files->footprint().sizes();
   PERIGEE_RETURN_IF_ERROR(CheckTokenizer(config, sizes.vocab_size));
   PERIGEE_RETURN_IF_ERROR(CheckModelCut(config.parallel, sizes));

@@ -6,18 +6,11 @@
 
 namespace perigee::layers {
 
-Embedding::Embedding(const Shard& shard, const WeightScope& weights) {
-  const StoredTensor& t = weights.Mapped("weight");
-  table_ = {t.bytes.data(), t.dtype, t.shape[0], t.shape[1]};
-  share_ = shard.Of(table_.rows);
-  if (weights.device() == Device::kCpu) return;
-  on_device_ =
-      Buffer::Of(t.bytes.data(), t.bytes.size(), weights.device(), {weights.ledger(), MemoryKind::kWeights});
-  table_.data = on_device_.data();
-}
+Embedding::Embedding(const Shard& shard, const WeightScope& weights)
+    : table_(weights.Table("weight")), share_(shard.Of(table_.view.rows)) {}
 
 void Embedding::Forward(const kernels::KernelContext& context, StepSpan<int32_t> ids, Matrix out) const {
-  EmbeddingLookup(context, table_, ids, out);
+  EmbeddingLookup(context, table_.view, ids, out);
 }
 
 void Embedding::ForwardShare(const kernels::KernelContext& context, StepSpan<int32_t> ids, Matrix out) const {
@@ -32,7 +25,7 @@ void Embedding::ForwardShare(const kernels::KernelContext& context, StepSpan<int
   const kernels::Workspace::Scope scope(*context.workspace);
   const auto count = static_cast<int64_t>(own.size());
   const Matrix looked_up = context.Room(count, out.cols);
-  EmbeddingLookup(context, table_, own, looked_up);
+  EmbeddingLookup(context, table_.view, own, looked_up);
   ZeroRows(context, out);
   ScatterRows(context, looked_up, places, out);
 }

@@ -26,8 +26,7 @@ class Embedding {
   void ForwardShare(const kernels::KernelContext& context, StepSpan<int32_t> ids, Matrix out) const;
 
  private:
-  kernels::StoredTable table_;
-  Buffer on_device_;  // the table, of a device other than the CPU
+  WeightTable table_;
   Range share_;
 };
 

@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "kernels/gemm/gemm.h"
+#include "layers/weight_source.h"
 #include "parallel/shard.h"
 #include "tensor/parameter.h"
-#include "tensor/safetensors.h"
 
 namespace perigee::layers {
 
-using parallel::Range;
 using parallel::Shard;
 
 // Counts the bytes of weights that have been read, for a progress display.
@@ -25,22 +24,21 @@ struct LoadProgress {
   std::set<std::string> seen;
 
   // A tensor, or the part of it that is wanted here, was read. Counted whole, once.
-  void Add(const StoredTensor& tensor) {
-    if (!seen.insert(tensor.name).second) return;
-    done += tensor.bytes.size();
+  void Add(const std::string& name, uint64_t bytes) {
+    if (!seen.insert(name).second) return;
+    done += bytes;
     if (report) report(done, total);
   }
 };
 
-// A prefix view on the tensors of a checkpoint that has passed its check (names and shapes): a missing name
-// here is a defect of ours. Only what is asked for is read; mapped pages are released as soon as they have
-// been repacked. One thread.
+// A prefix view on the tensors of a source. Only what is asked for is read; what was repacked is released.
+// One thread.
 class WeightScope {
  public:
   // Weights come out on `device`, counted in `ledger` (may be null) for as long as they are held.
-  WeightScope(const Checkpoint& checkpoint, LoadProgress& progress, Device device,
+  WeightScope(const WeightSource& source, LoadProgress& progress, Device device,
               MemoryLedger* ledger = nullptr, std::string prefix = "")
-      : checkpoint_(&checkpoint),
+      : source_(&source),
         progress_(&progress),
         device_(device),
         ledger_(ledger),
@@ -48,7 +46,7 @@ class WeightScope {
 
   // The scope "prefix.name.".
   WeightScope In(const std::string& name) const {
-    return {*checkpoint_, *progress_, device_, ledger_, prefix_ + name + "."};
+    return {*source_, *progress_, device_, ledger_, prefix_ + name + "."};
   }
   Device device() const { return device_; }
   MemoryLedger* ledger() const { return ledger_; }
@@ -75,21 +73,17 @@ class WeightScope {
   // The same on the host.
   std::vector<float> Floats(const std::string& name) const;
   std::vector<float> Floats(const std::string& name, Range range) const;
-  // A tensor that stays in the file and is read where it lies (the embedding).
-  const StoredTensor& Mapped(const std::string& name) const;
+  // A tensor that is looked up row by row (the embedding).
+  WeightTable Table(const std::string& name) const;
 
  private:
-  const StoredTensor& Get(const std::string& name) const;
-  void Done(const StoredTensor& tensor) const;
+  void Done(const std::string& name) const;
 
-  const Checkpoint* checkpoint_;
+  const WeightSource* source_;
   LoadProgress* progress_;
   Device device_;
   MemoryLedger* ledger_;
   std::string prefix_;
 };
-
-// A stored tensor with its first dimension as rows and the others folded into columns.
-kernels::StoredMatrix AsMatrix(const StoredTensor& tensor);
 
 }  // namespace perigee::layers

@@ -41,5 +41,9 @@ class ModelFiles {
 // Opens a HuggingFace folder. The architecture named in config.json chooses the model; an unknown one is an
 // error that lists those known. Errors name file, key or tensor.
 StatusOr<std::unique_ptr<ModelFiles>> OpenModel(const std::string& folder);
+// The same with random weights: of a folder only config.json is read, of a named shape nothing. Deterministic
+// by seed, on every device.
+StatusOr<std::unique_ptr<ModelFiles>> OpenDummyModel(const std::string& folder, uint64_t seed);
+StatusOr<std::unique_ptr<ModelFiles>> OpenDummyShape(const std::string& shape, uint64_t seed);
 
 }  // namespace perigee::model

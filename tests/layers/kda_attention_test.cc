@@ -53,9 +53,9 @@ Checkpoint WriteZeros(const test::TempFolder& folder) {
 // Outputs of the fused input projection: q, k, v channels of the share; f_a and g_a whole; its b.
 TEST(KdaAttention, SplitSizesOfThe48B) {
   const test::TempFolder folder;
-  const Checkpoint checkpoint = WriteZeros(folder);
+  const CheckpointWeights source(WriteZeros(folder));
   LoadProgress progress;
-  const WeightScope weights(checkpoint, progress, Device::kCpu);
+  const WeightScope weights(source, progress, Device::kCpu);
   const KdaOptions options{
       .num_heads = kHeads, .head_dim = kHeadDim, .gate_rank = kHeadDim, .conv_width = kConvWidth};
   const auto split = [&](const Shard& shard) { return KdaAttention(options, shard, weights).InProjSplit(); };

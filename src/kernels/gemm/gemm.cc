@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/math.h"
@@ -97,6 +98,30 @@ PackedWeight PackedWeight::PackRows(std::span<const StoredMatrix> pieces, int64_
     }
   }
   w.data_ = Buffer::Of(rows.data(), rows.size() * sizeof(uint16_t), device, {ledger, MemoryKind::kWeights});
+  return w;
+}
+
+PackedWeight PackedWeight::Draw(std::span<const DrawnMatrix> pieces, Device device, MemoryLedger* ledger) {
+  PERIGEE_CHECK(!pieces.empty());
+  int64_t out = 0;
+  for (const DrawnMatrix& m : pieces) {
+    PERIGEE_CHECK(m.cols == pieces[0].cols);
+    out += m.rows;
+  }
+  const int64_t in = pieces[0].cols;
+  const auto bytes = static_cast<size_t>(out * in) * sizeof(BFloat16);
+  Buffer rows(bytes, device, device == Device::kCpu ? MemoryAccount{} : MemoryAccount{ledger, MemoryKind::kWeights});
+  auto* to = rows.As<BFloat16>();
+  for (const DrawnMatrix& m : pieces) {
+    kernels::Draw(m, to, device);
+    to += m.rows * in;
+  }
+  if (device == Device::kCpu) return Pack(StoredMatrix{rows.data(), DType::kBF16, out, in, in}, device, ledger);
+  PackedWeight w;
+  w.out_ = out;
+  w.in_ = in;
+  w.is_bf16_ = true;
+  w.data_ = std::move(rows);
   return w;
 }
 

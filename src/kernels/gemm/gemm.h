@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/context.h"
+#include "kernels/draw/draw.h"
 #include "tensor/buffer.h"
 #include "tensor/dtype.h"
 #include "tensor/matrix.h"
@@ -40,6 +41,8 @@ class PackedWeight {
                            MemoryLedger* ledger = nullptr) {
     return Pack({&matrix, 1}, device, ledger);
   }
+  // The same of matrices that are drawn: on a device in their place, without the host.
+  static PackedWeight Draw(std::span<const DrawnMatrix> pieces, Device device, MemoryLedger* ledger = nullptr);
   // The transpose of a matrix: [out = matrix.cols, in = matrix.rows]. CPU only.
   static PackedWeight PackTransposed(const StoredMatrix& matrix, MemoryLedger* ledger = nullptr);
   // Bytes of a weight packed on the CPU.

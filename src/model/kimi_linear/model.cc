@@ -21,16 +21,16 @@ void CompleteChoice(const layers::StepContext& step, std::span<const batch::SeqS
 
 }  // namespace
 
-KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
+KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const layers::WeightSource> weights,
                                  const parallel::Shard& shard,
                                  const std::function<void(uint64_t, uint64_t)>& progress, Device device,
                                  bool prune_last_layer, MemoryLedger* ledger)
     : config_(config),
-      checkpoint_(std::move(checkpoint)),
+      weights_(std::move(weights)),
       shard_(shard),
       prune_last_layer_(prune_last_layer) {
-  layers::LoadProgress counted{.total = checkpoint_->TotalBytes(), .report = progress, .done = 0, .seen = {}};
-  const layers::WeightScope root(*checkpoint_, counted, device, ledger);
+  layers::LoadProgress counted{.total = weights_->TotalBytes(), .report = progress, .done = 0, .seen = {}};
+  const layers::WeightScope root(*weights_, counted, device, ledger);
   const layers::WeightScope model = root.In("model");
   embed_tokens_ = std::make_unique<layers::Embedding>(shard_, model.In("embed_tokens"));
   int64_t state_layer = 0;

@@ -6,13 +6,13 @@
 
 #include "layers/decoder_layer.h"
 #include "layers/embedding.h"
+#include "layers/weight_source.h"
 #include "model/causal_lm.h"
 #include "model/kimi_linear/config.h"
 #include "model/kimi_linear/footprint.h"
 #include "parallel/layout_plan.h"
 #include "parallel/planner.h"
 #include "parallel/shard.h"
-#include "tensor/safetensors.h"
 
 namespace perigee::model {
 
@@ -22,11 +22,10 @@ parallel::ModelShape KimiLinearShape(const KimiLinearConfig& config);
 // KimiLinearForCausalLM on one rank: KDA and MLA layers over dense or expert feed-forward, untied head.
 class KimiLinearModel final : public CausalLm {
  public:
-  // The checkpoint has passed CheckCheckpoint for this configuration; ranks share it (the embedding stays
-  // mapped). Weights are counted in `ledger`
-  // (may be null), which outlives them. prune_last_layer: rows whose results nobody wants end in the last
-  // layer once their states and latents are written.
-  KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const Checkpoint> checkpoint,
+  // The source has every tensor that ExpectedTensors names; ranks share it (the embedding may stay mapped).
+  // Weights are counted in `ledger` (may be null), which outlives them. prune_last_layer: rows whose results
+  // nobody wants end in the last layer once their states and latents are written.
+  KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const layers::WeightSource> weights,
                   const parallel::Shard& shard, const std::function<void(uint64_t, uint64_t)>& progress,
                   Device device = Device::kCpu, bool prune_last_layer = true, MemoryLedger* ledger = nullptr);
 
@@ -46,7 +45,7 @@ class KimiLinearModel final : public CausalLm {
                const parallel::StepLayout& layout, const parallel::LayerCommunicator& communicator) const;
 
   KimiLinearConfig config_;
-  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::shared_ptr<const layers::WeightSource> weights_;
   parallel::Shard shard_;
   bool prune_last_layer_;
   std::unique_ptr<layers::Embedding> embed_tokens_;

@@ -41,7 +41,7 @@ KimiLinearConfig SmallConfig() {
 }
 
 // A checkpoint of zeros: values do not matter here.
-std::shared_ptr<const Checkpoint> WriteZeros(const KimiLinearConfig& config, const test::TempFolder& folder) {
+std::shared_ptr<const layers::WeightSource> WriteZeros(const KimiLinearConfig& config, const test::TempFolder& folder) {
   std::vector<test::WrittenTensor> tensors;
   for (const ExpectedTensor& t : ExpectedTensors(config)) {
     tensors.push_back({t.name, "F32", t.shape, std::string(static_cast<size_t>(4 * t.NumElements()), '\0')});
@@ -49,7 +49,7 @@ std::shared_ptr<const Checkpoint> WriteZeros(const KimiLinearConfig& config, con
   folder.Write("model.safetensors", test::SafetensorsFile(tensors));
   StatusOr<Checkpoint> checkpoint = Checkpoint::Open(folder.path());
   EXPECT_TRUE(checkpoint.ok()) << (checkpoint.ok() ? "" : checkpoint.status().message());
-  return std::make_shared<const Checkpoint>(std::move(checkpoint).value());
+  return std::make_shared<const layers::CheckpointWeights>(std::move(checkpoint).value());
 }
 
 // A prompt of kRows rows after `prefix` others; either the last or every row's final hidden state is wanted.
@@ -73,7 +73,7 @@ std::vector<double> Measure(batch::StepMode mode, bool all_wanted, bool prune,
                             parallel::CpStrategy strategy = parallel::Zigzag, int64_t prefix = 0) {
   const test::TempFolder folder;
   const KimiLinearConfig config = SmallConfig();
-  const std::shared_ptr<const Checkpoint> checkpoint = WriteZeros(config, folder);
+  const std::shared_ptr<const layers::WeightSource> weights = WriteZeros(config, folder);
   const batch::ForwardBatch batch = Prompt(mode, all_wanted, prefix);
   std::vector<double> sent(kRanks);
   test::RunRanks("thread", kRanks, [&](comm::Communicator& world) {
@@ -81,7 +81,7 @@ std::vector<double> Measure(batch::StepMode mode, bool all_wanted, bool prune,
     const parallel::ParallelContext& p = rank.parallel();
     const parallel::Shard shard{
         .total = kRanks, .share = p.share, .first_held = 0, .num_held = kRanks, .holds_kda = true};
-    const KimiLinearModel model(config, checkpoint, shard, {}, Device::kCpu, prune);
+    const KimiLinearModel model(config, weights, shard, {}, Device::kCpu, prune);
     const CacheShape shape = model.cache_shape();
     cache::PagedKvCache kv(shape.kv_layers, 1, shape.kv_width);
     cache::RecurrentStatePool states(shape.state_layers, 1, shape.recurrent_floats, shape.conv_floats);

@@ -188,13 +188,15 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags) {
   engine::EngineConfig* engine = &flags->engine;
   AddText(app, "--model-path", "DIR", "HuggingFace model folder; without it the bundled model",
           &engine->model_path);
-  AddValue(app, "--load-format", "NAME", "Where weights come from: safetensors, or dummy for random ones (safetensors)",
+  AddValue(app, "--load-format", "NAME",
+           "Where weights come from: safetensors, or dummy for random ones (safetensors)",
            [engine](const std::string& text) -> std::string {
              if (text != "safetensors" && text != "dummy") return "safetensors, dummy";
              engine->dummy_weights = text == "dummy";
              return "";
            });
-  AddText(app, "--shape", "NAME", "With dummy weights: a known shape (kimi-linear-48b); --model-path then gives the tokenizer",
+  AddText(app, "--shape", "NAME",
+          "With dummy weights: a known shape (kimi-linear-48b); --model-path then gives the tokenizer",
           &engine->shape);
   AddSizeFlags(app, engine);
   AddValue(app, "--seed", "N", "Seed of requests that bring none (another in every run)",
@@ -287,6 +289,34 @@ void AddEval(CLI::App& group, EvalFlags* flags, const std::string& name, const s
   }
 }
 
+void AddIntegers(CLI::App& app, const std::string& names, const std::string& help, int64_t low, int64_t high,
+                 std::vector<int64_t>* target) {
+  AddValue(app, names, "N,N,...", help, [=](const std::string& text) -> std::string {
+    std::vector<int64_t> values;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      int64_t value = 0;
+      if (!ReadInteger(text.substr(begin, end - begin), low, high, &value))
+        return StrCat("integers from ", low, " to ", high, " with commas between them");
+      values.push_back(value);
+      begin = end + 1;
+    }
+    *target = std::move(values);
+    return "";
+  });
+}
+
+void AddBenchOffline(CLI::App& group, BenchOfflineFlags* flags) {
+  CLI::App& app = *group.add_subcommand("offline", "Prefill and decode of a model in this process");
+  AddModelFlags(app, &flags->model);
+  AddIntegers(app, "--prompts", "Prompt lengths to measure, one at a time", 1, kMaxCount, &flags->prompts);
+  AddIntegers(app, "--batches", "Answers that are generated together (1)", 1, 65536, &flags->batches);
+  AddIntegers(app, "--depths", "Prompt lengths after which they are measured", 0, kMaxCount, &flags->depths);
+  AddInteger(app, "--repeats", "Prompts of each length after a warm-up (5)", 1, 1000, &flags->repeats);
+  AddInteger(app, "--steps", "Generated tokens that count (32)", 1, 10000, &flags->steps);
+  AddText(app, "--output", "FILE", "Where to write the results as JSON", &flags->output);
+}
+
 void AddPlan(CLI::App& root, PlanFlags* flags) {
   CLI::App& app = *root.add_subcommand("plan", "What a prompt moves, computes and keeps on given ranks");
   AddText(app, "--model-path", "DIR", "Model folder; config.json and the headers of its weights are read",
@@ -323,6 +353,7 @@ struct Grammar {
   EvalFlags chat{.kind = EvalKind::kChat};
   InspectFlags inspect;
   PlanFlags plan;
+  BenchOfflineFlags bench_offline;
 
   Grammar() {
     app.set_version_flag("--version", std::string("perigee ") + PERIGEE_VERSION, "Print the version");
@@ -337,6 +368,8 @@ struct Grammar {
     AddText(*show, "folder", "DIR", "Model folder", &inspect.folder);
     AddText(*show, "--shape", "NAME", "A known shape instead of a folder", &inspect.shape);
     AddPlan(app, &plan);
+    CLI::App* bench = app.add_subcommand("bench", "Measure a model");
+    AddBenchOffline(*bench, &bench_offline);
     LeaveExtrasToUs(app);
   }
 
@@ -392,11 +425,18 @@ StatusOr<Command> CheckPlan(PlanFlags& flags) {
   return Command(std::move(flags));
 }
 
+StatusOr<Command> CheckBenchOffline(BenchOfflineFlags& flags) {
+  if (flags.prompts.empty() && flags.depths.empty())
+    return InvalidArgument("bench offline needs --prompts N,... or --depths N,... or both");
+  return Command(std::move(flags));
+}
+
 // What flags demand of each other.
 StatusOr<Command> CheckCommand(Grammar& grammar) {
   const CLI::App& selected = Selected(grammar.app);
   const std::string name = selected.get_name();
-  for (const ModelFlags* flags : {&grammar.serve.model, &grammar.generate.model, &grammar.score.model}) {
+  for (const ModelFlags* flags :
+       {&grammar.serve.model, &grammar.generate.model, &grammar.score.model, &grammar.bench_offline.model}) {
     PERIGEE_RETURN_IF_ERROR(engine::CheckConfig(flags->engine));
   }
   if (name == "serve") return Command(std::move(grammar.serve));
@@ -417,6 +457,7 @@ StatusOr<Command> CheckCommand(Grammar& grammar) {
     return Command(std::move(grammar.inspect));
   }
   if (name == "plan") return CheckPlan(grammar.plan);
+  if (name == "offline") return CheckBenchOffline(grammar.bench_offline);
   if (name == "gsm8k") return CheckEval(grammar.gsm8k);
   if (name == "needle") return CheckEval(grammar.needle);
   return CheckEval(grammar.chat);
@@ -426,6 +467,8 @@ StatusOr<Command> CheckCommand(Grammar& grammar) {
 
 StatusOr<Command> ParseCommandLine(std::span<const char* const> args) {
   Grammar grammar;
+  grammar.bench_offline.command = "perigee";
+  for (const char* arg : args) grammar.bench_offline.command += StrCat(" ", arg);
   // CLI11 takes the arguments from the back.
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   try {

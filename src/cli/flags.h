@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -63,6 +64,17 @@ struct EvalFlags {
   int64_t timeout_seconds = 600;  // of one request
 };
 
+struct BenchOfflineFlags {
+  ModelFlags model;
+  std::string command;                 // as it was given, for the report
+  std::vector<int64_t> prompts = {};   // lengths
+  std::vector<int64_t> batches = {1};  // answers that are generated together ...
+  std::vector<int64_t> depths = {};    // ... after prompts of these lengths
+  int64_t repeats = 5;
+  int64_t steps = 32;
+  std::string output;  // JSON; empty: none
+};
+
 struct InspectFlags {
   std::string folder;  // exactly one of these two is set
   std::string shape;
@@ -78,8 +90,8 @@ struct ShowText {
   std::string text;
 };
 
-using Command =
-    std::variant<ShowText, ServeFlags, GenerateFlags, ScoreFlags, EvalFlags, InspectFlags, PlanFlags>;
+using Command = std::variant<ShowText, ServeFlags, GenerateFlags, ScoreFlags, EvalFlags, InspectFlags,
+                             PlanFlags, BenchOfflineFlags>;
 
 // Parses the arguments after the program's name. kInvalidArgument is a usage error: one line naming flag,
 // value and what is accepted.

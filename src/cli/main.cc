@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "cli/bench_offline.h"
 #include "cli/eval.h"
 #include "cli/flags.h"
 #include "cli/generate.h"
@@ -43,6 +44,9 @@ int Run(GenerateFlags flags) {
 }
 int Run(ScoreFlags flags) {
   return ExitCode(RunScore(std::move(flags)));
+}
+int Run(BenchOfflineFlags flags) {
+  return ExitCode(RunBenchOffline(std::move(flags)));
 }
 int Run(const EvalFlags& flags) {
   return ExitCode(RunEval(flags));

@@ -77,9 +77,11 @@ using OutputCallback = std::function<void(Output)>;
 
 struct ModelInfo {
   std::string model_path;
+  std::string accelerator;  // name of the device that computes, empty on the CPU
   int64_t vocab_size = 0;
   int64_t context_length = 0;     // prompt + answer that the model takes
   int64_t max_total_tokens = 0;   // tokens that the latent pool holds
+  int64_t chunk = 0;              // prompt tokens of one step
   std::vector<TokenId> stop_ids;  // the model's own
   MemoryPlan memory;
 
@@ -136,6 +138,7 @@ struct EngineStats {
   CollectiveElements collectives;
   // Grows as long as the ranks of this process compute, also within a long step.
   uint64_t work_begun = 0;
+  double run_seconds = 0;      // in which the ranks ran steps
   uint64_t prompt_tokens = 0;  // computed so far
   uint64_t cached_tokens = 0;  // prompt tokens that were not computed anew
   uint64_t generated_tokens = 0;

@@ -46,7 +46,8 @@ Status CheckConfig(const EngineConfig& config) {
                              config.parallel.tp, " is for --device cpu"));
   }
   if (!config.shape.empty() && !config.dummy_weights) {
-    return UsageError(StrCat("--shape ", config.shape, ": a shape has no weights; give --load-format dummy with it"));
+    return UsageError(
+        StrCat("--shape ", config.shape, ": a shape has no weights; give --load-format dummy with it"));
   }
   if (const auto parallel = ResolveParallel(config.parallel); !parallel.ok()) return parallel.status();
   if (config.max_prefill_tokens > 0 && config.max_prefill_tokens < config.chunked_prefill_size) {

@@ -9,6 +9,7 @@
 #include "engine/request_check.h"
 #include "engine/step_loop.h"
 #include "engine/worker.h"
+#include "tensor/device_memory.h"
 
 namespace perigee::engine {
 namespace {
@@ -47,9 +48,11 @@ std::unique_ptr<Engine> MakeEngine(std::unique_ptr<RankTeam> team, const EngineC
   const int64_t num_blocks = config.max_total_tokens / cache::kBlockTokens;
   PERIGEE_CHECK(num_blocks * cache::kBlockTokens == config.max_total_tokens);
   ModelInfo info{.model_path = config.model_path,
+                 .accelerator = config.device == Device::kCpu ? "" : device_memory::Name(),
                  .vocab_size = team->worker(0).model().vocab_size(),
                  .context_length = config.context_length,
                  .max_total_tokens = config.max_total_tokens,
+                 .chunk = config.chunked_prefill_size,
                  .stop_ids = std::move(stop_ids),
                  .memory = std::move(memory)};
   const scheduler::SchedulerConfig scheduler{.max_running = config.max_running_requests,

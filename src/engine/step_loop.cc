@@ -1,5 +1,6 @@
 #include "engine/step_loop.h"
 
+#include <chrono>
 #include <utility>
 
 #include "base/trace.h"
@@ -154,7 +155,9 @@ void StepLoop::ApplySubmission(RequestId id, Submission submission) {
 void StepLoop::Step(batch::BatchPlan plan) {
   const TraceScope trace("step");
   plan.mode = modes_.Choose(plan);
+  const auto begin = std::chrono::steady_clock::now();
   StatusOr<std::vector<SpanResult>> run = team_->Run(plan, sampler_);
+  run_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!run.ok()) {
     GiveUp(run.status());
     return;
@@ -217,6 +220,7 @@ void StepLoop::PublishStats() {
                 .steps_by_mode = steps_by_mode_,
                 .planner = modes_.stats(),
                 .collectives = collectives_,
+                .run_seconds = run_seconds_,
                 .prompt_tokens = s.prompt_tokens,
                 .cached_tokens = s.cached_tokens,
                 .generated_tokens = s.generated_tokens,

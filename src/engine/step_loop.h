@@ -73,6 +73,7 @@ class StepLoop {
   const std::unique_ptr<RankTeam> team_;
   ModeChooser modes_;
   ModeSteps steps_by_mode_;
+  double run_seconds_ = 0;
   CollectiveElements collectives_;
   Deliveries deliveries_;
   uint64_t applied_ = 0;  // submissions that reached the scheduler

@@ -68,8 +68,7 @@ std::unique_ptr<ModelFiles> Dummy(KimiLinearConfig config, uint64_t seed) {
   return std::make_unique<KimiLinearFiles>(std::move(config), std::move(stop_ids), std::move(weights));
 }
 
-StatusOr<std::unique_ptr<ModelFiles>> OpenKimiLinear(const std::string& folder,
-                                                     std::string_view config_json,
+StatusOr<std::unique_ptr<ModelFiles>> OpenKimiLinear(const std::string& folder, std::string_view config_json,
                                                      std::optional<uint64_t> dummy_seed) {
   PERIGEE_ASSIGN_OR_RETURN(KimiLinearConfig config, ReadConfig(folder, config_json));
   if (dummy_seed) return Dummy(std::move(config), *dummy_seed);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "tensor/device.h"
@@ -13,6 +14,8 @@ namespace perigee::device_memory {
 
 // Whether the device can be used; says what is missing if not. Makes device `index` the calling thread's.
 Status Open(int index);
+// What the thread's device calls itself.
+std::string Name();
 // Bytes free and in all on the thread's device.
 struct Room {
   size_t free = 0;

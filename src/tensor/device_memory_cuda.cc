@@ -98,6 +98,14 @@ Status Open(int index) {
   return Status::Ok();
 }
 
+std::string Name() {
+  int index = 0;
+  PERIGEE_CUDA_CHECK(cudaGetDevice(&index));
+  cudaDeviceProp properties;
+  PERIGEE_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+  return properties.name;
+}
+
 Room Ask() {
   Room room;
   PERIGEE_CUDA_CHECK(cudaMemGetInfo(&room.free, &room.total));

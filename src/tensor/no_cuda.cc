@@ -15,6 +15,9 @@ Status Open(int) {
   return InvalidArgument("device cuda: this program was built without CUDA; accepted: cpu");
 }
 
+std::string Name() {
+  NoDevice();
+}
 Room Ask() {
   NoDevice();
 }

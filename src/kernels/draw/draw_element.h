@@ -10,7 +10,8 @@
 
 namespace perigee::kernels {
 
-// A uniform number in [0, 1) with 24 bits: the finaliser of SplitMix64 (Steele, Lea, Flood 2014) over a counter.
+// A uniform number in [0, 1) with 24 bits: the finaliser of SplitMix64 (Steele, Lea, Flood 2014) over a
+// counter.
 PERIGEE_ANY_DEVICE inline float UniformAt(uint64_t seed, uint64_t place) {
   uint64_t z = seed + (place + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

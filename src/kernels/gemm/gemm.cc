@@ -110,13 +110,15 @@ PackedWeight PackedWeight::Draw(std::span<const DrawnMatrix> pieces, Device devi
   }
   const int64_t in = pieces[0].cols;
   const auto bytes = static_cast<size_t>(out * in) * sizeof(BFloat16);
-  Buffer rows(bytes, device, device == Device::kCpu ? MemoryAccount{} : MemoryAccount{ledger, MemoryKind::kWeights});
+  Buffer rows(bytes, device,
+              device == Device::kCpu ? MemoryAccount{} : MemoryAccount{ledger, MemoryKind::kWeights});
   auto* to = rows.As<BFloat16>();
   for (const DrawnMatrix& m : pieces) {
     kernels::Draw(m, to, device);
     to += m.rows * in;
   }
-  if (device == Device::kCpu) return Pack(StoredMatrix{rows.data(), DType::kBF16, out, in, in}, device, ledger);
+  if (device == Device::kCpu)
+    return Pack(StoredMatrix{rows.data(), DType::kBF16, out, in, in}, device, ledger);
   PackedWeight w;
   w.out_ = out;
   w.in_ = in;

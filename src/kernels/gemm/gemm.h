@@ -42,7 +42,8 @@ class PackedWeight {
     return Pack({&matrix, 1}, device, ledger);
   }
   // The same of matrices that are drawn: on a device in their place, without the host.
-  static PackedWeight Draw(std::span<const DrawnMatrix> pieces, Device device, MemoryLedger* ledger = nullptr);
+  static PackedWeight Draw(std::span<const DrawnMatrix> pieces, Device device,
+                           MemoryLedger* ledger = nullptr);
   // The transpose of a matrix: [out = matrix.cols, in = matrix.rows]. CPU only.
   static PackedWeight PackTransposed(const StoredMatrix& matrix, MemoryLedger* ledger = nullptr);
   // Bytes of a weight packed on the CPU.

@@ -24,7 +24,8 @@ Interval RangeOf(const ExpectedTensor& tensor) {
   if (name.ends_with(".dt_bias")) return {std::log(0.001), std::log(0.1)};
   if (name.ends_with(".e_score_correction_bias")) return {-0.02, 0.02};
   if (name.ends_with("embed_tokens.weight")) return Around0(1);
-  if (name.ends_with("conv1d.weight")) return Around0(1 / std::sqrt(static_cast<double>(tensor.shape.back())));
+  if (name.ends_with("conv1d.weight"))
+    return Around0(1 / std::sqrt(static_cast<double>(tensor.shape.back())));
   const double kept = 1 / std::sqrt(static_cast<double>(tensor.shape.back()));
   const bool ends_branch =
       name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight") || name.ends_with(".w2.weight");

@@ -13,6 +13,7 @@ install(CODE [[
   file(GLOB libraries "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/lib*.so*")
   foreach(library ${libraries})
     if(NOT IS_SYMLINK ${library})
+      unset(runpath)
       file(READ_ELF ${library} RUNPATH runpath)
       if(runpath)
         file(RPATH_CHANGE FILE ${library} OLD_RPATH "${runpath}" NEW_RPATH "$ORIGIN")

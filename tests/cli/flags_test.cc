@@ -40,6 +40,19 @@ TEST(Flags, ServeDefaults) {
   EXPECT_FALSE(flags.model.strict_template);
 }
 
+TEST(Flags, BenchOfflineTakesLists) {
+  const auto flags =
+      Parsed<BenchOfflineFlags>({"bench", "offline", "--prompts", "512,2048", "--batches=1,8", "--depths",
+                                 "0", "--load-format", "dummy", "--shape", "kimi-linear-48b"});
+  EXPECT_EQ(flags.prompts, (std::vector<int64_t>{512, 2048}));
+  EXPECT_EQ(flags.batches, (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ(flags.depths, (std::vector<int64_t>{0}));
+  EXPECT_EQ(flags.repeats, 5);
+  EXPECT_TRUE(flags.model.engine.dummy_weights);
+  EXPECT_EQ(flags.model.engine.shape, "kimi-linear-48b");
+  EXPECT_THAT(flags.command, HasSubstr("perigee bench offline --prompts 512,2048"));
+}
+
 TEST(Flags, ServeTakesEveryFlagOfTheContract) {
   const auto flags = Parsed<ServeFlags>({"serve",
                                          "--model-path",
@@ -287,6 +300,12 @@ TEST(Flags, UsageErrorsNameFlagValueAndWhatIsAccepted) {
       {{"plan", "--shape", "x", "--prompt", "0"}, {"--prompt", "\"0\"", "from 1"}},
       {{"plan", "--shape", "x", "--prompt", "1", "--tp", "4", "--attn-cp-size", "4"},
        {"--attn-cp-size 4", "--enable-prefill-cp"}},
+      {{"bench"}, {"offline"}},
+      {{"bench", "offline"}, {"--prompts", "--depths"}},
+      {{"bench", "offline", "--prompts", "1,,2"}, {"--prompts", "1,,2", "commas"}},
+      {{"bench", "offline", "--prompts", "0"}, {"--prompts", "\"0\"", "from 1"}},
+      {{"serve", "--load-format", "gguf"}, {"--load-format", "gguf", "safetensors, dummy"}},
+      {{"serve", "--shape", "kimi-linear-48b"}, {"--shape kimi-linear-48b", "--load-format dummy"}},
       {{"eval"}, {"gsm8k, needle, chat"}},
       {{"eval", "mmlu"}, {"mmlu", "gsm8k, needle, chat"}},
       {{"eval", "gsm8k", "--data", "d"}, {"--base-url", "http://HOST"}},

@@ -1,5 +1,9 @@
 # cmake --install BUILD --prefix DIR [--strip]: a folder that runs wherever libc, libstdc++ and (in a build with CUDA)
 # the CUDA libraries are: bin/perigee, in lib/ every other library that it needs, and the bundled model.
+# RPATH, not RUNPATH: it also serves the libraries that come along.
+target_link_options(perigee PRIVATE -Wl,--disable-new-dtags)
+set_target_properties(perigee PROPERTIES
+  INSTALL_RPATH "$ORIGIN/../lib$<$<BOOL:${PERIGEE_CUDA}>:;/usr/local/cuda/lib64;/usr/local/cuda/lib>")
 install(TARGETS perigee
   RUNTIME_DEPENDENCIES
     PRE_EXCLUDE_REGEXES

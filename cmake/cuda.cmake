@@ -18,6 +18,3 @@ target_link_libraries(perigee_cuda INTERFACE CUDA::cudart_static CUDA::cublasLt)
 
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib;${CUDAToolkit_LIBRARY_DIR};/usr/local/cuda/lib64")
-# RPATH, not RUNPATH: it also serves the libraries that an installation brings along (cmake/bundle.cmake).
-add_link_options(-Wl,--disable-new-dtags)
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib;/usr/local/cuda/lib64;/usr/local/cuda/lib")

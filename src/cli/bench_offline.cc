@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <perigee_commit.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,7 +14,6 @@
 
 #include "base/queue.h"
 #include "base/strings.h"
-#include "cli/commit.h"
 #include "cli/launch.h"
 #include "cli/signals.h"
 

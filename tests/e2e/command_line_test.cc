@@ -104,6 +104,25 @@ TEST(CommandLine, GenerateStreamsAndEndsTheLine) {
   EXPECT_EQ(cut.out, "Hello!\n");
 }
 
+// Random weights are the seed's, of a whole folder or of its configuration alone.
+TEST(CommandLine, DummyWeightsNeedNoneOfTheFolder) {
+  const auto answer = [](std::vector<std::string> more) {
+    std::vector<std::string> args = {"generate", "--load-format",    "dummy",
+                                     "--prompt", "Hello there",      "--max-tokens",
+                                     "16",       "--context-length", "256"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished run = Perigee(args);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  const test::TempFolder folder;
+  std::filesystem::copy_file(PERIGEE_MODELS "/tiny-kimi-linear/config.json", folder.path() + "/config.json");
+  const std::string text = answer({});
+  EXPECT_GT(text.size(), 8u);
+  EXPECT_EQ(answer({"--model-path", folder.path()}), text);
+  EXPECT_NE(answer({"--seed", "7"}), text);
+}
+
 // Files that are not of one model are found before weights are read.
 TEST(CommandLine, TokenizerAndStopIdsMustBeOfTheModelsVocabulary) {
   namespace fs = std::filesystem;

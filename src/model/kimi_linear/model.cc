@@ -21,14 +21,12 @@ void CompleteChoice(const layers::StepContext& step, std::span<const batch::SeqS
 
 }  // namespace
 
-KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config, std::shared_ptr<const layers::WeightSource> weights,
+KimiLinearModel::KimiLinearModel(const KimiLinearConfig& config,
+                                 std::shared_ptr<const layers::WeightSource> weights,
                                  const parallel::Shard& shard,
                                  const std::function<void(uint64_t, uint64_t)>& progress, Device device,
                                  bool prune_last_layer, MemoryLedger* ledger)
-    : config_(config),
-      weights_(std::move(weights)),
-      shard_(shard),
-      prune_last_layer_(prune_last_layer) {
+    : config_(config), weights_(std::move(weights)), shard_(shard), prune_last_layer_(prune_last_layer) {
   layers::LoadProgress counted{.total = weights_->TotalBytes(), .report = progress, .done = 0, .seen = {}};
   const layers::WeightScope root(*weights_, counted, device, ledger);
   const layers::WeightScope model = root.In("model");

@@ -41,7 +41,8 @@ KimiLinearConfig SmallConfig() {
 }
 
 // A checkpoint of zeros: values do not matter here.
-std::shared_ptr<const layers::WeightSource> WriteZeros(const KimiLinearConfig& config, const test::TempFolder& folder) {
+std::shared_ptr<const layers::WeightSource> WriteZeros(const KimiLinearConfig& config,
+                                                       const test::TempFolder& folder) {
   std::vector<test::WrittenTensor> tensors;
   for (const ExpectedTensor& t : ExpectedTensors(config)) {
     tensors.push_back({t.name, "F32", t.shape, std::string(static_cast<size_t>(4 * t.NumElements()), '\0')});

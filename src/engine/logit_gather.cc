@@ -45,35 +45,48 @@ kernels::ExpSum MergeShares(std::vector<kernels::ExpSum> sums) {
   return sums[0];
 }
 
+// One rank has all there is: its rows are looked at where they lie.
+std::vector<RowLogits> LookAtLogits(const kernels::KernelContext& context,
+                                    const model::VocabularyShare& share, ConstMatrixF logits,
+                                    std::span<const LogitWish> wishes) {
+  std::vector<kernels::ExpSum> sums(wishes.size());
+  ExpSums(context, logits, share.part_bounds, sums);
+  std::vector<RowLogits> result(wishes.size());
+  for (size_t r = 0; r < wishes.size(); ++r) {
+    const float* row = logits.Row(static_cast<int64_t>(r));
+    result[r].lse = kernels::LogOf(sums[r]);
+    if (wishes[r].target) result[r].target = row[*wishes[r].target];
+    if (wishes[r].all) result[r].logits = {row, static_cast<size_t>(logits.cols)};
+  }
+  return result;
+}
+
 }  // namespace
 
 StatusOr<std::vector<RowLogits>> GatherLogits(const kernels::KernelContext& context,
                                               comm::Communicator* group, const model::VocabularyShare& share,
                                               int64_t vocab_size, ConstMatrixF local,
                                               std::span<const LogitWish> wishes) {
-  const int ranks = group == nullptr ? 1 : group->size();
+  PERIGEE_CHECK(local.rows == static_cast<int64_t>(wishes.size()));
+  if (group == nullptr) return LookAtLogits(context, share, local, wishes);
+  const int ranks = group->size();
   const auto rows = static_cast<int64_t>(wishes.size());
   const int64_t whole = std::count_if(wishes.begin(), wishes.end(), [](const LogitWish& w) { return w.all; });
-  PERIGEE_CHECK(local.rows == rows);
-  std::span<const float> gathered = Message(context, share, local, wishes, whole);
-  if (group != nullptr) {
-    const std::span<const float> message = gathered;
-    std::vector<int64_t> receive_counts(static_cast<size_t>(ranks), 0);
-    std::vector<int64_t> send_counts(static_cast<size_t>(ranks), 0);
-    send_counts[0] = static_cast<int64_t>(message.size());
-    std::span<float> received;
-    if (group->rank() == 0) {
-      for (int s = 0; s < ranks; ++s) {
-        const int64_t width = PartBegin(s + 1, vocab_size, ranks) - PartBegin(s, vocab_size, ranks);
-        receive_counts[static_cast<size_t>(s)] = rows * kHead + whole * width;
-      }
-      const int64_t size = rows * kHead * ranks + whole * vocab_size;
-      received = {context.workspace->Floats(size), static_cast<size_t>(size)};
+  const std::span<const float> message = Message(context, share, local, wishes, whole);
+  std::vector<int64_t> receive_counts(static_cast<size_t>(ranks), 0);
+  std::vector<int64_t> send_counts(static_cast<size_t>(ranks), 0);
+  send_counts[0] = static_cast<int64_t>(message.size());
+  std::span<float> gathered;
+  if (group->rank() == 0) {
+    for (int s = 0; s < ranks; ++s) {
+      const int64_t width = PartBegin(s + 1, vocab_size, ranks) - PartBegin(s, vocab_size, ranks);
+      receive_counts[static_cast<size_t>(s)] = rows * kHead + whole * width;
     }
-    PERIGEE_RETURN_IF_ERROR(group->AllToAll(message, send_counts, received, receive_counts));
-    if (group->rank() != 0) return std::vector<RowLogits>{};
-    gathered = received;
+    const int64_t size = rows * kHead * ranks + whole * vocab_size;
+    gathered = {context.workspace->Floats(size), static_cast<size_t>(size)};
   }
+  PERIGEE_RETURN_IF_ERROR(group->AllToAll(message, send_counts, gathered, receive_counts));
+  if (group->rank() != 0) return std::vector<RowLogits>{};
 
   std::vector<RowLogits> result(wishes.size());
   std::vector<std::vector<kernels::ExpSum>> sums(wishes.size());
@@ -102,9 +115,10 @@ void TallyLogits(kernels::WorkspaceTally& tally, int64_t rows, int64_t hidden, i
   const kernels::WorkspaceTally::Scope scope(tally);
   tally.Floats(rows * share);
   TallyGemm(tally, rows, share, hidden);
+  if (ranks == 1) return;
   tally.Floats(rows * (kHead + share));
   if (!first) return;
-  if (ranks > 1) tally.Floats(rows * (kHead * ranks + vocab_size));
+  tally.Floats(rows * (kHead * ranks + vocab_size));
   tally.Floats(rows * vocab_size);
 }
 

@@ -22,15 +22,16 @@ struct LogitWish {
 
 // One row's logits as rank 0 sees them.
 struct RowLogits {
-  float lse = 0;                  // log-sum-exp over the whole vocabulary
-  float target = 0;               // logit of the wished target
-  std::span<const float> logits;  // [vocab_size] if the row was wished whole; in the context's workspace
+  float lse = 0;     // log-sum-exp over the whole vocabulary
+  float target = 0;  // logit of the wished target
+  std::span<const float>
+      logits;  // [vocab_size] if the row was wished whole; in the context's workspace, or in `local`
 };
 
 // Brings the rows' logits together from the ranks' parts of the vocabulary. Every rank sends its sum of
 // exponentials and target logits, and full logits of the rows that are wished whole. Rows come back on the
-// group's rank 0 only, elsewhere the result is empty. group: all ranks in share order, or null for one rank.
-// local: [rows, share.size()].
+// group's rank 0 only, elsewhere the result is empty. group: all ranks in share order, or null for one rank,
+// whose rows are not copied. local: [rows, share.size()].
 // The logits' own room aside, takes what TallyLogits says from the context's workspace.
 StatusOr<std::vector<RowLogits>> GatherLogits(const kernels::KernelContext& context,
                                               comm::Communicator* group, const model::VocabularyShare& share,

@@ -94,7 +94,7 @@ Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSo
   model_.Logits(context_, hidden, logits);
   PERIGEE_ASSIGN_OR_RETURN(const std::vector<RowLogits> gathered,
                            GatherLogits(host, parallel_.tp_group, share, model_.vocab_size(),
-                                        OnHost(context_, host, logits), wishes));
+                                        OnHost(context_, logits), wishes));
   if (sampler == nullptr) return Status::Ok();
   for (size_t r = 0; r < rows.size(); ++r) {
     if (!std::isfinite(gathered[r].lse)) results[rows[r].span].failed = true;

@@ -33,12 +33,12 @@ void DeviceContext::BeginStep() {
   step_.Begin();
 }
 
-ConstMatrixF OnHost(const KernelContext& context, const KernelContext& host, ConstMatrix rows) {
+ConstMatrixF OnHost(const KernelContext& context, ConstMatrix rows) {
   if (context.device == Device::kCpu) return rows.As<float>();
   PERIGEE_CHECK(rows.stride == rows.cols && rows.dtype == DType::kF32);
-  float* data = host.workspace->Floats(rows.rows * rows.cols);
-  device_memory::CopyToHost(data, rows.data, static_cast<size_t>(rows.rows * rows.cols) * sizeof(float),
-                            context.stream);
+  const size_t bytes = static_cast<size_t>(rows.rows * rows.cols) * sizeof(float);
+  auto* data = static_cast<float*>(context.step->Landing(bytes));
+  device_memory::CopyToHost(data, rows.data, bytes, context.stream);
   device_memory::Wait(context.stream);
   return {data, rows.rows, rows.cols};
 }

@@ -40,7 +40,7 @@ class DeviceContext {
   KernelContext context_;
 };
 
-// The rows on the host, in the workspace of `host`, when the call returns. Of F32 rows without gaps.
-ConstMatrixF OnHost(const KernelContext& context, const KernelContext& host, ConstMatrix rows);
+// The rows on the host when the call returns, valid until the next call. Of F32 rows without gaps.
+ConstMatrixF OnHost(const KernelContext& context, ConstMatrix rows);
 
 }  // namespace perigee::kernels

@@ -13,11 +13,21 @@ constexpr size_t kAlignment = 256;
 
 StepMemory::~StepMemory() {
   for (const Block& b : blocks_) device_memory::FreePinned(b.pinned);
+  if (landing_ != nullptr) device_memory::FreePinned(landing_);
 }
 
 void StepMemory::Begin() {
   for (Block& b : blocks_) b.used = 0;
   current_ = 0;
+}
+
+void* StepMemory::Landing(size_t bytes) {
+  if (bytes > landing_bytes_) {
+    if (landing_ != nullptr) device_memory::FreePinned(landing_);
+    landing_ = device_memory::AllocatePinned(bytes);
+    landing_bytes_ = bytes;
+  }
+  return landing_;
 }
 
 const void* StepMemory::Copy(const void* host, size_t bytes) {

@@ -31,6 +31,9 @@ class StepMemory {
   StepSpan<T> Mirror(const std::vector<T>& host) {
     return Mirror(std::span<const T>(host));
   }
+  // Pinned host memory for what comes back from the device, valid until the next call: a copy into pageable
+  // memory goes through the driver's own buffer, several times slower. Not on the CPU.
+  void* Landing(size_t bytes);
 
  private:
   const void* Copy(const void* host, size_t bytes);
@@ -44,6 +47,8 @@ class StepMemory {
   Stream stream_;
   std::vector<Block> blocks_;
   size_t current_ = 0;
+  void* landing_ = nullptr;
+  size_t landing_bytes_ = 0;
 };
 
 }  // namespace perigee

@@ -170,8 +170,7 @@ std::vector<float> ModelHarness::Step(const batch::BatchPlan& plan,
     }
     const Matrix own = context.Room(rows, share.size(), DType::kF32);
     rank.model->Logits(context, hidden, own);
-    kernels::Workspace host_memory;
-    const ConstMatrixF on_host = OnHost(context, {.workspace = &host_memory}, own);
+    const ConstMatrixF on_host = OnHost(context, own);
     std::copy_n(on_host.data, rows * share.size(), all.data);
   };
   if (ranks_.size() == 1) {

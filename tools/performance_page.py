@@ -4,6 +4,7 @@
 Usage: tools/performance_page.py RESULT.json... > docs/performance.md
 """
 import json
+import re
 import sys
 
 # First bars, milliseconds: one GPU, the 48B shape (prompt tokens -> time to the first token; (batch, keys) -> a step).
@@ -27,7 +28,7 @@ def rows(result):
     yield f"Machine: {result['machine']}. Commit: {result['commit']}. Prompts in steps of {result['chunk']:,} rows. "
     yield f"Start to a model that takes requests: {result['start_s']:.1f} s."
     yield ""
-    yield f"    {result['command']}"
+    yield "    " + re.sub(r" --output \S+", "", result["command"])
     yield ""
     if result["prefill"]:
         yield "| prompt | time to first token, ms | tokens/s | slowest run, ms | first bar, ms |"

@@ -92,9 +92,9 @@ Status ModelRunner::ReadRows(const batch::BatchPlan& plan, std::span<const RowSo
   const model::VocabularyShare share = model_.vocabulary();
   const Matrix logits = context_.Room(hidden.rows, share.size(), DType::kF32);
   model_.Logits(context_, hidden, logits);
-  PERIGEE_ASSIGN_OR_RETURN(const std::vector<RowLogits> gathered,
-                           GatherLogits(host, parallel_.tp_group, share, model_.vocab_size(),
-                                        OnHost(context_, logits), wishes));
+  PERIGEE_ASSIGN_OR_RETURN(
+      const std::vector<RowLogits> gathered,
+      GatherLogits(host, parallel_.tp_group, share, model_.vocab_size(), OnHost(context_, logits), wishes));
   if (sampler == nullptr) return Status::Ok();
   for (size_t r = 0; r < rows.size(); ++r) {
     if (!std::isfinite(gathered[r].lse)) results[rows[r].span].failed = true;

@@ -1,5 +1,6 @@
 #include "base/strings.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -72,6 +73,13 @@ std::string HumanBytes(uint64_t bytes) {
   std::array<char, 32> buf;
   std::snprintf(buf.data(), buf.size(), unit == 0 ? "%.0f %s" : "%.2f %s", v, kUnits[unit]);
   return buf.data();
+}
+
+std::string TextPosition(std::string_view text, size_t read) {
+  const std::string_view before = text.substr(0, std::min(read == 0 ? 0 : read - 1, text.size()));
+  const size_t line_begin = before.rfind('\n') + 1;  // 0 where there is none: npos + 1
+  return StrCat("line ", std::count(before.begin(), before.end(), '\n') + 1, ", column ",
+                before.size() - line_begin + 1);
 }
 
 }  // namespace perigee

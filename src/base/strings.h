@@ -45,5 +45,8 @@ std::string WithThousands(uint64_t v);
 std::string Quoted(std::string_view text, size_t max_bytes = 80);
 // "1.50 MiB"
 std::string HumanBytes(uint64_t bytes);
+// Where a parser stopped in a text of lines: "line 3, column 7", both counted from 1, columns in bytes.
+// `read`: bytes that it has read, the wrong one the last of them.
+std::string TextPosition(std::string_view text, size_t read);
 
 }  // namespace perigee

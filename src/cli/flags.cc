@@ -13,6 +13,7 @@
 
 #include "base/strings.h"
 #include "cli/http_client.h"
+#include "engine/plan_rates.h"
 #include "text/tokenizer.h"
 
 namespace perigee::cli {
@@ -100,8 +101,8 @@ void AddRateFlags(CLI::App& app, engine::ParallelOptions* parallel) {
   const auto add = [&](const char* name, const char* help, bool zero, std::optional<double>* target) {
     AddValue(app, name, "X", help, [=](const std::string& text) -> std::string {
       double value = 0;
-      if (!ReadNumber(text, &value) || value < 0 || (value == 0 && !zero)) {
-        return zero ? "a number of at least 0" : "a number above 0";
+      if (!ReadNumber(text, &value) || !engine::IsRate(value, zero)) {
+        return std::string(engine::AcceptedRate(zero));
       }
       *target = value;
       return "";

@@ -1,6 +1,7 @@
 #include "cli/plan.h"
 
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
 #include "server/json_writer.h"
@@ -57,6 +58,31 @@ void WriteFlops(const engine::PlanReport& r, JsonWriter& out) {
   out.EndArray().Field("balance", r.balance).Field("pairs_balance", r.pairs_balance).EndObject();
 }
 
+void WriteRate(std::string_view name, const engine::GivenRate& rate, JsonWriter& out) {
+  out.Key(name)
+      .BeginObject()
+      .Field("value", rate.value)
+      .Field("from", engine::RateSourceName(rate.source))
+      .EndObject();
+}
+
+void WriteLink(std::string_view name, const engine::GivenLink& link, JsonWriter& out) {
+  out.Key(name).BeginObject();
+  WriteRate("link_gbps", link.link_gbps, out);
+  WriteRate("latency_us", link.latency_us, out);
+  out.EndObject();
+}
+
+void WriteRates(const engine::GivenRates& rates, JsonWriter& out) {
+  out.BeginObject();
+  WriteLink("tp", rates.tp, out);
+  WriteLink("cp", rates.cp, out);
+  WriteLink("attn_tp", rates.attn_tp, out);
+  WriteRate("tflops", rates.tflops, out);
+  WriteRate("row_bytes", rates.row_bytes, out);
+  out.EndObject();
+}
+
 void WriteChoice(const engine::PlanReport& r, JsonWriter& out) {
   const engine::PlanChoice& c = r.choice;
   out.BeginObject()
@@ -76,7 +102,9 @@ void WriteChoice(const engine::PlanReport& r, JsonWriter& out) {
         .Field("elements_per_token", a.elements.total)
         .EndObject();
   }
-  out.EndArray().Key("cheapest").BeginArray();
+  out.EndArray().Key("rates");
+  WriteRates(c.rates, out);
+  out.Key("cheapest").BeginArray();
   for (const engine::PlanRange& range : c.cheapest) {
     out.BeginObject().Field("from_rows", range.rows).Field("mode", range.mode).EndObject();
   }

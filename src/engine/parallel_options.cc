@@ -63,6 +63,16 @@ bool IsPlanned(const ParallelOptions& o) {
          !o.deterministic.value_or(WhyNotDeterministic(o).empty());
 }
 
+// Flags of rates that were given.
+std::vector<std::string> RateFlags(const ParallelOptions& o) {
+  std::vector<std::string> given;
+  if (!o.plan_profile.empty()) given.emplace_back("--plan-profile");
+  if (o.link_gbps) given.emplace_back("--link-gbps");
+  if (o.latency_us) given.emplace_back("--latency-us");
+  if (o.tflops) given.emplace_back("--tflops");
+  return given;
+}
+
 // Flags that were given and change nothing.
 void AddNotices(const ParallelOptions& o, std::vector<std::string>& notices) {
   std::vector<std::string> idle;
@@ -74,6 +84,11 @@ void AddNotices(const ParallelOptions& o, std::vector<std::string>& notices) {
     if (!idle.empty()) notices.push_back(StrCat("no effect with --attn-cp-size 1: ", StrJoin(idle, ", ")));
   } else if (o.cp_layout == "replicated" && !IsAuto(o.cp_kda_mode)) {
     notices.push_back(StrCat("--cp-kda-mode ", o.cp_kda_mode, " has no effect with --cp-layout replicated"));
+  }
+  if (const std::vector<std::string> rates = RateFlags(o); !rates.empty() && !IsPlanned(o)) {
+    notices.push_back(StrCat(StrJoin(rates, ", "),
+                             ": steps are chosen by rates only with several CP ranks, --cp-kda-mode auto and "
+                             "--deterministic off"));
   }
 }
 

@@ -125,6 +125,7 @@ PlanChoice Choose(const Planned& p) {
                     .deterministic = p.plan.deterministic,
                     .why = StrCat(WhyMode(p.options, p.plan), "; ", WhyForm(p.options, p.plan), "."),
                     .alternatives = {},
+                    .rates = {},
                     .cheapest = {},
                     .break_even = {}};
   if (p.ranks.attn_cp == 1) return choice;
@@ -173,7 +174,8 @@ StatusOr<PlanReport> MakePlan(const PlanRequest& request) {
   PERIGEE_ASSIGN_OR_RETURN(const KimiLinearConfig config, ReadConfig(request));
   PERIGEE_RETURN_IF_ERROR(CheckRequest(request, config));
 
-  PERIGEE_ASSIGN_OR_RETURN(const parallel::Rates rates, ReadRates(o));
+  PERIGEE_ASSIGN_OR_RETURN(const GivenRates given, ReadRates(o));
+  const parallel::Rates rates = ToPlannerRates(given);
   Planned p{.options = o,
             .plan = resolved,
             .shape = model::KimiLinearShape(config),
@@ -197,6 +199,7 @@ StatusOr<PlanReport> MakePlan(const PlanRequest& request) {
   report.decode = TransitionTable(LayoutOf(StepMode::kDecode, p), o.attn_cp);
   report.elements = ElementsOf(p.plan.prefill_mode, p);
   report.choice = Choose(p);
+  report.choice.rates = given;
   if (o.attn_cp > 1) AddCrossovers(p, rates, config.model_max_length, report.choice);
   report.flops = CountFlops(config, o, p.plan, request.prompt, p.chunk);
   std::vector<double> totals, pairs;

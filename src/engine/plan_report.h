@@ -9,6 +9,7 @@
 #include "engine/memory_plan.h"
 #include "engine/parallel_options.h"
 #include "engine/plan_costs.h"
+#include "engine/plan_rates.h"
 #include "engine/plan_traffic.h"
 
 namespace perigee::engine {
@@ -51,6 +52,7 @@ struct PlanChoice {
   std::string why;                            // one sentence
   std::vector<PlanAlternative> alternatives;  // none with one CP rank
   // With several CP ranks and KDA layers: by the rates that the planner is given, and by bytes alone.
+  GivenRates rates;
   std::vector<PlanRange> cheapest;
   std::vector<PlanBreakEven> break_even;  // one a strategy
 };

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/strings.h"
@@ -92,6 +93,19 @@ std::string Memory(const PlanReport& r) {
   return StrCat(Table(rows), MemoryText(r.memory), r.memory_fit.empty() ? "" : StrCat(r.memory_fit, "\n"));
 }
 
+// One line a link, and one of what is the same for all.
+std::string RatesText(const GivenRates& r) {
+  const auto said = [](const GivenRate& rate) {
+    return StrCat(rate.value, " (", RateSourceName(rate.source), ")");
+  };
+  std::vector<Cells> rows = {{"link", "link_gbps", "latency_us"}};
+  for (const auto& [name, link] :
+       {std::pair("tp", r.tp), std::pair("cp", r.cp), std::pair("attn_tp", r.attn_tp)}) {
+    rows.push_back({name, said(link.link_gbps), said(link.latency_us)});
+  }
+  return StrCat(Table(rows), "  tflops ", said(r.tflops), ", row_bytes ", said(r.row_bytes), "\n");
+}
+
 std::string Choice(const PlanReport& r) {
   const PlanChoice& c = r.choice;
   const auto unit = static_cast<double>(r.unit);
@@ -109,9 +123,10 @@ std::string Choice(const PlanReport& r) {
   std::vector<std::string> ranges, break_even;
   for (const PlanRange& range : c.cheapest) ranges.push_back(from(range.mode, range.rows));
   for (const PlanBreakEven& b : c.break_even) break_even.push_back(from(b.strategy, b.rows));
-  return out + StrCat("  cheapest at the rates given: ", StrJoin(ranges, ", "),
+  return out + StrCat("  cheapest at the rates below: ", StrJoin(ranges, ", "),
                       "\n  state sends less than head, every link equal and rows of 2 bytes: ",
-                      StrJoin(break_even, ", "), "\n");
+                      StrJoin(break_even, ", "), "\n\nrates that modes are compared by\n",
+                      RatesText(c.rates));
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ StatusOr<std::unique_ptr<model::ModelFiles>> OpenFiles(const EngineConfig& confi
 // What is known before any weight is read.
 struct Opened {
   ParallelPlan parallel;
-  parallel::Rates rates;
+  GivenRates rates;
   Machine machine;  // of this process
   std::unique_ptr<model::ModelFiles> files;
 };
@@ -204,7 +204,7 @@ StatusOr<Loaded> Load(EngineConfig config, comm::ProcessRanks* processes) {
   std::vector<TokenId> stop_ids = Union(files.stop_ids(), config.extra_stop_ids);
   ModeChooser modes(parallel.prefill_mode);
   if (parallel.planned) {
-    modes = ModeChooser(files.shape(), opened->rates,
+    modes = ModeChooser(files.shape(), ToPlannerRates(opened->rates),
                         {config.parallel.tp, config.parallel.attn_cp, parallel.policy.strategy});
   }
   return Loaded{.config = std::move(config),

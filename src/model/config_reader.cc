@@ -29,7 +29,8 @@ class FlattenSax {
   using string_t = nlohmann::json::string_t;
   using binary_t = nlohmann::json::binary_t;
 
-  explicit FlattenSax(std::map<std::string, ConfigValue, std::less<>>& values) : values_(values) {}
+  FlattenSax(std::string_view text, std::map<std::string, ConfigValue, std::less<>>& values)
+      : text_(text), values_(values) {}
   const std::string& error() const { return error_; }
 
   bool null() { return Leaf({nullptr}); }
@@ -74,7 +75,7 @@ class FlattenSax {
     return Leaf({std::move(list_)});
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) {
-    return Fail(StrCat("is not valid JSON near byte ", position));
+    return Fail(StrCat("is not valid JSON at ", TextPosition(text_, position)));
   }
 
  private:
@@ -94,6 +95,7 @@ class FlattenSax {
     return true;
   }
 
+  const std::string_view text_;
   std::map<std::string, ConfigValue, std::less<>>& values_;
   std::vector<std::string> path_;
   size_t list_depth_ = 0;
@@ -151,7 +153,7 @@ StatusOr<ConfigReader> ConfigReader::Parse(std::string_view json, std::string wh
   if (json.find('\0') != std::string_view::npos)
     return InvalidArgument(StrCat(where, ": is not valid JSON: holds a NUL byte"));
   ConfigReader reader(std::move(where));
-  FlattenSax sax(reader.values_);
+  FlattenSax sax(json, reader.values_);
   try {
     if (nlohmann::json::sax_parse(json.begin(), json.end(), &sax)) return reader;
   } catch (const std::exception& e) {

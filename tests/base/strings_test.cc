@@ -52,5 +52,15 @@ TEST(Strings, QuotedKeepsALineALine) {
   EXPECT_EQ(Quoted("abc", 3), "\"abc\"");
 }
 
+TEST(Strings, PositionsOfAText) {
+  EXPECT_EQ(TextPosition("", 0), "line 1, column 1");
+  EXPECT_EQ(TextPosition("", 1), "line 1, column 1");
+  EXPECT_EQ(TextPosition("abc", 3), "line 1, column 3");
+  EXPECT_EQ(TextPosition("abc", 99), "line 1, column 4");
+  EXPECT_EQ(TextPosition("a\n\nbc", 3), "line 2, column 1");
+  EXPECT_EQ(TextPosition("a\n\nbc", 5), "line 3, column 2");
+  EXPECT_EQ(TextPosition("a\n\nbc", 6), "line 3, column 3");
+}
+
 }  // namespace
 }  // namespace perigee

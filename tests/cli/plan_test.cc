@@ -12,6 +12,7 @@ TEST(Plan, JsonHasTheReport) {
   request.shape = "kimi-linear-48b";
   request.prompt = 131072;
   request.parallel = {.tp = 4, .attn_cp = 4, .enable_prefill_cp = true, .cp_strategy = "zigzag"};
+  request.parallel.link_gbps = 100;
   const StatusOr<engine::PlanReport> report = engine::MakePlan(request);
   ASSERT_TRUE(report.ok()) << report.status().message();
   const nlohmann::json json = nlohmann::json::parse(PlanJson(*report));
@@ -30,6 +31,11 @@ TEST(Plan, JsonHasTheReport) {
   EXPECT_EQ(json.at("choice").at("mode"), "head");
   EXPECT_EQ(json.at("choice").at("why"), report->choice.why);
   EXPECT_EQ(json.at("choice").at("alternatives").at(2).at("mode"), "replicated");
+  const nlohmann::json& rates = json.at("choice").at("rates");
+  EXPECT_EQ(rates.at("cp").at("link_gbps").at("value"), 100);
+  EXPECT_EQ(rates.at("cp").at("link_gbps").at("from"), "flag");
+  EXPECT_EQ(rates.at("row_bytes").at("value"), 4);
+  EXPECT_EQ(rates.at("row_bytes").at("from"), "default");
   EXPECT_EQ(json.at("choice").at("cheapest").at(0).at("from_rows"), 1);
   EXPECT_EQ(json.at("choice").at("state_break_even").at(1).at("strategy"), "contiguous");
   EXPECT_EQ(json.at("choice").at("state_break_even").at(1).at("rows"), report->choice.break_even[1].rows);

@@ -248,5 +248,16 @@ TEST(Processes, StoppedRankEndsRequestsAndProcesses) {
       server, 8000, [](pid_t pid) { kill(pid, SIGSTOP); }, seconds(8) + seconds(1));
 }
 
+// The rank that clients talk to answers nobody any more; the others notice by its silence.
+TEST(Processes, StoppedFirstRankEndsAllProcesses) {
+  ServerOfProcesses server({"--watchdog-timeout", "8"});
+  const Clock::time_point start = Clock::now();
+  kill(server.pid(0), SIGSTOP);
+  EXPECT_GT(server.AwaitEnd(seconds(20)), 0) << server.mpirun().err();
+  EXPECT_THAT(server.mpirun().err(), HasSubstr("rank 0"));
+  std::printf("all processes gone after %lld ms\n",
+              static_cast<long long>(std::chrono::duration_cast<milliseconds>(Clock::now() - start).count()));
+}
+
 }  // namespace
 }  // namespace perigee::testing

@@ -113,6 +113,20 @@ TEST(ParallelOptions, AutoIsPlannedOnlyWhenResultsMayDiffer) {
   EXPECT_FALSE(Resolved(options).planned);
 }
 
+TEST(ParallelOptions, RatesThatNobodyReckonsWithAreSaid) {
+  ParallelOptions options = SeedsFlags();
+  options.plan_profile = "rates.json";
+  options.tflops = 1;
+  EXPECT_EQ(
+      Resolved(options).notices,
+      (std::vector<std::string>{"--plan-profile, --tflops: steps are chosen by rates only with several CP "
+                                "ranks, --cp-kda-mode auto and --deterministic off"}));
+  options.deterministic = false;
+  EXPECT_TRUE(Resolved(options).notices.empty());
+  options.attn_cp = 1;
+  EXPECT_EQ(Resolved(options).notices.size(), 2u);
+}
+
 // KDA of the whole attention shard is held where the state mode can come up.
 TEST(ParallelOptions, WhoHoldsTheShardsKda) {
   ParallelOptions options = SeedsFlags();

@@ -23,56 +23,106 @@ ParallelOptions Profile(const test::TempFolder& folder, const std::string& json)
   return options;
 }
 
-parallel::Rates Rates(const ParallelOptions& options) {
-  const StatusOr<parallel::Rates> rates = ReadRates(options);
+GivenRates Read(const ParallelOptions& options) {
+  const StatusOr<GivenRates> rates = ReadRates(options);
   EXPECT_TRUE(rates.ok()) << (rates.ok() ? "" : rates.status().message());
-  return rates.ok() ? *rates : parallel::Rates{};
+  return rates.ok() ? *rates : GivenRates{};
+}
+
+void ExpectRate(const GivenRate& rate, double value, RateSource source) {
+  EXPECT_EQ(rate.value, value);
+  EXPECT_EQ(RateSourceName(rate.source), RateSourceName(source));
 }
 
 TEST(PlanRates, ProfileOverDefaultsAndFlagsOverBoth) {
-  EXPECT_EQ(Rates({}).row_bytes, DefaultRates().row_bytes);
+  constexpr RateSource kDefault = RateSource::kDefault, kProfile = RateSource::kProfile,
+                       kFlag = RateSource::kFlag;
+  ExpectRate(Read({}).row_bytes, DefaultRates().row_bytes.value, kDefault);
   const test::TempFolder folder;
   ParallelOptions options = Profile(
       folder,
-      R"({"link_gbps": 8, "tflops": 2, "row_bytes": 2, "attn_tp": {"link_gbps": 80, "latency_us": 5}})");
-  parallel::Rates rates = Rates(options);
-  EXPECT_EQ(rates.tp.bytes_per_second, 1e9);
-  EXPECT_EQ(rates.cp.bytes_per_second, 1e9);
-  EXPECT_EQ(rates.cp.seconds_per_call, DefaultRates().cp.seconds_per_call);
-  EXPECT_EQ(rates.attn_tp.bytes_per_second, 1e10);
-  EXPECT_DOUBLE_EQ(rates.attn_tp.seconds_per_call, 5e-6);
-  EXPECT_EQ(rates.flops_per_second, 2e12);
-  EXPECT_EQ(rates.row_bytes, 2);
+      R"({"attn_tp": {"link_gbps": 80, "latency_us": 5}, "link_gbps": 8, "tflops": 2, "row_bytes": 2})");
+  GivenRates rates = Read(options);
+  ExpectRate(rates.tp.link_gbps, 8, kProfile);
+  ExpectRate(rates.cp.link_gbps, 8, kProfile);
+  ExpectRate(rates.cp.latency_us, DefaultRates().cp.latency_us.value, kDefault);
+  ExpectRate(rates.attn_tp.link_gbps, 80, kProfile);
+  ExpectRate(rates.attn_tp.latency_us, 5, kProfile);
+  ExpectRate(rates.tflops, 2, kProfile);
+  ExpectRate(rates.row_bytes, 2, kProfile);
   options.link_gbps = 16;
   options.latency_us = 0;
   options.tflops = 1;
-  rates = Rates(options);
-  for (const parallel::Link& link : {rates.tp, rates.cp, rates.attn_tp}) {
-    EXPECT_EQ(link.bytes_per_second, 2e9);
-    EXPECT_EQ(link.seconds_per_call, 0);
+  rates = Read(options);
+  for (const GivenLink& link : {rates.tp, rates.cp, rates.attn_tp}) {
+    ExpectRate(link.link_gbps, 16, kFlag);
+    ExpectRate(link.latency_us, 0, kFlag);
   }
-  EXPECT_EQ(rates.flops_per_second, 1e12);
+  ExpectRate(rates.tflops, 1, kFlag);
+  ExpectRate(rates.row_bytes, 2, kProfile);
 }
 
-TEST(PlanRates, MistakesNameFileAndKey) {
+TEST(PlanRates, UnitsOfThePlanner) {
+  const GivenLink link{.link_gbps = {8}, .latency_us = {5}};
+  GivenRates given{.tp = link, .cp = link, .attn_tp = link, .tflops = {2}, .row_bytes = {2}};
+  given.cp.link_gbps.value = 80;
+  const parallel::Rates rates = ToPlannerRates(given);
+  EXPECT_EQ(rates.tp.bytes_per_second, 1e9);
+  EXPECT_EQ(rates.cp.bytes_per_second, 1e10);
+  EXPECT_DOUBLE_EQ(rates.attn_tp.seconds_per_call, 5e-6);
+  EXPECT_EQ(rates.flops_per_second, 2e12);
+  EXPECT_EQ(rates.row_bytes, 2);
+}
+
+TEST(PlanRates, MistakesNameFileAndPlaceOrKey) {
   const test::TempFolder folder;
   const auto refused = [&](const std::string& json, const std::string& said) {
-    const StatusOr<parallel::Rates> rates = ReadRates(Profile(folder, json));
+    const StatusOr<GivenRates> rates = ReadRates(Profile(folder, json));
     ASSERT_FALSE(rates.ok()) << json;
-    EXPECT_THAT(rates.status().message(), HasSubstr(said));
-    EXPECT_THAT(rates.status().message(), HasSubstr("profile.json"));
+    EXPECT_EQ(rates.status().code(), StatusCode::kUsage) << json;
+    EXPECT_THAT(rates.status().message(), HasSubstr("profile.json\": " + said));
+    EXPECT_EQ(rates.status().message().find('\n'), std::string::npos) << json;
   };
-  refused("{", "accepted: a JSON object");
+  refused("", "is not valid JSON at line 1, column 1");
+  refused("{", "is not valid JSON at line 1, column 2");
+  refused("{\"link_gbps\": 8,\n \"tflops\" 3}", "is not valid JSON at line 2, column 11");
+  refused("{} x", "is not valid JSON at line 1, column 4");
+  refused("{\"a\xff\": 1}", "is not valid JSON at line 1, column 4");
+  refused(std::string("{}\0{", 4), "holds a NUL byte");
+  refused(R"({"tflops": 1e999})", "holds a number beyond the range of a double");
   refused("[1]", "accepted: a JSON object");
-  refused(R"({"link_gbps": 0})", "link_gbps: \"0\"; accepted: a number, more than 0");
-  refused(R"({"tflops": "fast"})", "tflops: ");
-  refused(R"({"latency_us": -1})", "latency_us: \"-1\"; accepted: a number, 0 or more");
-  refused(R"({"cp": 3})", "cp: accepted: an object");
-  refused(R"({"cp": {"tflops": 3}})", "cp: unknown key; accepted: link_gbps, latency_us");
-  refused(R"({"speed": 3})", "unknown key; accepted: link_gbps, latency_us, tflops, row_bytes");
+  refused("3", "accepted: a JSON object");
+  refused(R"({"link_gbps": 0})", "link_gbps \"0\" is not accepted; accepted: a number from 1e-9 to 1e9");
+  refused(R"({"tflops": "fast"})", R"(tflops "\"fast\"" is not accepted; accepted: a number from 1e-9)");
+  refused(R"({"tflops": "\ud83d\ude00"})", R"(tflops "\"\\ud83d\\ude00\"" is not accepted)");
+  refused(R"({"row_bytes": 1e10})",
+          "row_bytes \"10000000000.0\" is not accepted; accepted: a number from 1e-9");
+  refused(R"({"tflops": null})", "tflops \"null\" is not accepted");
+  refused(R"({"latency_us": -1})",
+          "latency_us \"-1\" is not accepted; accepted: 0, or a number from 1e-9 to 1e9");
+  refused(R"({"cp": 3})", "cp \"3\" is not accepted; accepted: an object with link_gbps and latency_us");
+  refused(R"({"cp": {"tflops": 3}})", "cp: unknown key \"tflops\"; accepted: latency_us, link_gbps");
+  refused(R"({"speed": 3})",
+          "unknown key \"speed\"; accepted: attn_tp, cp, latency_us, link_gbps, row_bytes, tflops, tp");
+  refused(R"({"tflops": 3, "tflops": 3})", "the key \"tflops\" is given twice");
+  refused(R"({"tp": {"latency_us": 3, "link_gbps": 1, "latency_us": 2}})",
+          "the key \"latency_us\" is given twice");
+  refused(std::string((1 << 20) + 1, ' '), "1.00 MiB; accepted: at most 1.00 MiB");
+  // The same key in two objects is no mistake.
+  ExpectRate(Read(Profile(folder, R"({"tp": {"latency_us": 3}, "cp": {"latency_us": 2}})")).tp.latency_us, 3,
+             RateSource::kProfile);
+}
+
+TEST(PlanRates, WhatIsNoFileIsSaidWithItsName) {
+  const test::TempFolder folder;
   ParallelOptions options;
+  options.plan_profile = folder.path();
+  EXPECT_EQ(ReadRates(options).status().message(),
+            "--plan-profile " + folder.path() + ": not a regular file");
   options.plan_profile = "/nonexistent/profile.json";
-  EXPECT_THAT(ReadRates(options).status().message(), HasSubstr("/nonexistent/profile.json"));
+  EXPECT_EQ(ReadRates(options).status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(ReadRates(options).status().message(),
+              HasSubstr("--plan-profile /nonexistent/profile.json: cannot"));
 }
 
 batch::BatchPlan Prompt(int64_t rows) {

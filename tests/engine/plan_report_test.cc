@@ -9,6 +9,7 @@ namespace perigee::engine {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr double kU = 2304;  // elements of a hidden row
 
@@ -350,6 +351,23 @@ TEST(PlanReport, TextShowsTheFigures) {
                            "24,779,474,560", "embedding 720.00 MiB once a process"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+}
+
+TEST(PlanReport, TextSaysWhatModesAreComparedBy) {
+  PlanRequest request = Ranks(4, 4);
+  std::string text = PlanText(Made(request));
+  EXPECT_THAT(text, HasSubstr("cheapest at the rates below: "));
+  EXPECT_THAT(text, HasSubstr("\nrates that modes are compared by\n"));
+  EXPECT_THAT(text, HasSubstr("row_bytes 4 (default)\n"));
+  EXPECT_THAT(text, Not(HasSubstr("(flag)")));
+  request.parallel.link_gbps = 12.5;
+  request.parallel.latency_us = 7;
+  request.parallel.tflops = 300;
+  text = PlanText(Made(request));
+  EXPECT_THAT(text,
+              HasSubstr("\n  attn_tp  12.5 (flag)  7 (flag)\n  tflops 300 (flag), row_bytes 4 (default)\n"));
+  // Nothing is compared without CP.
+  EXPECT_THAT(PlanText(Made(Ranks(4, 1))), Not(HasSubstr("rates")));
 }
 
 TEST(PlanReport, AFolderNeedsOnlyItsConfig) {

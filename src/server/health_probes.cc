@@ -25,8 +25,15 @@ void HealthProbes::Start(const ServingContext& context, std::shared_ptr<Response
     if (const auto taken = Take(number)) taken->Send(ErrorResponse(FromStatus(id.status())));
     return;
   }
-  const std::lock_guard lock(mutex_);
-  if (const auto probe = waiting_.find(number); probe != waiting_.end()) probe->second.request = *id;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto probe = waiting_.find(number); probe != waiting_.end()) {
+      probe->second.request = *id;
+      return;
+    }
+  }
+  // Answered meanwhile: by its token, or because its time was over; then nobody else takes the request back.
+  context.engine->Cancel(*id);
 }
 
 void HealthProbes::OnOutput(uint64_t number, const engine::Output& output) {

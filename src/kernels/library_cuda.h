@@ -9,7 +9,7 @@
 
 namespace perigee::kernels::cuda {
 
-// What a rank's CUDA kernels keep from call to call, beside memory: KernelContext::library. One thread.
+// What a rank's CUDA kernels keep from call to call, beside memory: KernelContext::handles. One thread.
 class Library {
  public:
   Library();

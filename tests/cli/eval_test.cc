@@ -125,7 +125,7 @@ TEST(EvalData, TheCommittedSetsLoad) {
   EXPECT_EQ(size("arithmetic.jsonl", "question"), 205u);
   EXPECT_EQ(size("gsm8k_test.jsonl", "question"), 1319u);
   EXPECT_EQ(size("chat.jsonl", "prompt"), 100u);
-  EXPECT_EQ(size("needle_2048.jsonl", "messages"), 20u);
+  EXPECT_EQ(size("needle_8192.jsonl", "messages"), 20u);
 }
 
 }  // namespace

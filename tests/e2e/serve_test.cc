@@ -106,10 +106,10 @@ TEST_F(Serve, ChatsToTheCharacter) {
   EXPECT_THAT(eval.err, HasSubstr("n = 100, "));
 }
 
-TEST_F(Serve, PassKeysIn2048Tokens) {
-  const Finished eval = Eval("needle", "needle_2048.jsonl");
+TEST_F(Serve, PassKeysIn8192Tokens) {
+  const Finished eval = Eval("needle", "needle_8192.jsonl");
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
-  EXPECT_GE(Figure(eval.out, "Score"), 0.80) << eval.out;
+  EXPECT_GE(Figure(eval.out, "Score"), 0.95) << eval.out;
   EXPECT_THAT(eval.err, HasSubstr("n = 20, "));
 }
 

@@ -135,7 +135,7 @@ void Products::Run(const KernelContext& context, const Product& product) {
 
 void RunProduct(const KernelContext& context, const Product& product) {
   PERIGEE_CHECK(product.x.dtype == DType::kBF16);
-  context.library->products().Run(context, product);
+  context.handles->products().Run(context, product);
 }
 
 void Gemm(const KernelContext& context, ConstMatrix x, const PackedWeight& weight, Matrix y) {

@@ -65,7 +65,7 @@ void KdaPrefill(const KernelContext& context, const KdaArgs& a) {
                                 .out_stride = a.out.stride,
                                 .workspace = context.workspace->Bytes(room),
                                 .workspace_bytes = room,
-                                .overlap = &context.library->kda_overlap()};
+                                .overlap = &context.handles->kda_overlap()};
   PERIGEE_CUDA_CHECK(KdaCudaPrefill(args, static_cast<cudaStream_t>(context.stream.handle)));
 }
 

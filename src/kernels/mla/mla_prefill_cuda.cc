@@ -163,7 +163,7 @@ class Expanded {
 
   // Results and their log-sum-exps to the runs' rows of `to` and lse_.
   void Attend(bool causal, std::span<const MlaFlashRun> runs, const Matrix& to) {
-    MlaFlash& flash = context_.library->Flash({.num_heads = static_cast<int>(dims_.num_heads),
+    MlaFlash& flash = context_.handles->Flash({.num_heads = static_cast<int>(dims_.num_heads),
                                                .qk = static_cast<int>(dims_.qk()),
                                                .value = static_cast<int>(dims_.value),
                                                .q_stride = q_.stride,
